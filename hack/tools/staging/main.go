@@ -1,0 +1,61 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command staging makes the patched copies of upstream modules that the root go.mod names in its
+// replace lines, and turns an edited copy back into patches.
+//
+//	staging apply            make or refresh _output/staging (seconds; nothing to do is a few milliseconds)
+//	staging update [PATCH]   write edits of the copies back to staging-patches/; PATCH, as
+//	                         "kubernetes/0003-title", takes the files that no patch touches yet
+//	staging verify           series, headers, sizes, fuzz 0, no offsets, round trip
+//
+// It uses the standard library, git and go only: it has to run before anything else can be built.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	root := flag.String("root", ".", "root of the checkout")
+	force := flag.Bool("force", false, "apply: throw away edits of the copies that are not in a patch yet")
+	flag.Usage = func() {
+		fmt.Fprintln(os.Stderr, "usage: staging [-root DIR] [-force] apply | update [PATCH] | verify")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	if err := run(*root, *force, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "staging:", err)
+		os.Exit(1)
+	}
+}
+
+func run(root string, force bool, args []string) error {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return err
+	}
+	if len(args) == 0 {
+		return fmt.Errorf("say apply, update or verify")
+	}
+	project, err := load(root)
+	if err != nil {
+		return err
+	}
+	switch {
+	case args[0] == "apply" && len(args) == 1:
+		return project.apply(force)
+	case args[0] == "update" && len(args) <= 2:
+		into := ""
+		if len(args) == 2 {
+			into = args[1]
+		}
+		return project.update(into)
+	case args[0] == "verify" && len(args) == 1:
+		return project.verify()
+	}
+	return fmt.Errorf("unknown call %q: say apply, update [PATCH] or verify", args)
+}
