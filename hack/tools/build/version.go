@@ -1,0 +1,112 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const versionFile = "build/VERSION"
+
+var (
+	versionForm = regexp.MustCompile(`^(v([0-9]+)\.([0-9]+)\.[0-9]+)\+fresh\.[1-9][0-9]*$`)
+	requireLine = regexp.MustCompile(`(?m)^(?:require\s+|\s+)k8s\.io/kubernetes\s+(v\S+)`)
+)
+
+// stamp is what --version, /version and kubernetes_build_info say of a build.
+type stamp struct {
+	version   string // v1.37.0+fresh.1
+	base      string // v1.37.0, as go.mod requires it
+	commit    string
+	treeState string // clean or dirty, as git says
+	date      string // of the commit, so that the same commit gives the same bytes
+}
+
+// readStamp reads build/VERSION and refuses one that is not of the base in go.mod.
+func readStamp(root string) (stamp, error) {
+	text, err := os.ReadFile(filepath.Join(root, versionFile))
+	if err != nil {
+		return stamp{}, err
+	}
+	goMod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		return stamp{}, err
+	}
+	s := stamp{version: strings.TrimSpace(string(text))}
+	if s.base, err = baseOf(s.version, string(goMod)); err != nil {
+		return stamp{}, err
+	}
+	if s.commit, err = git(root, "rev-parse", "HEAD"); err != nil {
+		return stamp{}, err
+	}
+	status, err := git(root, "status", "--porcelain")
+	if err != nil {
+		return stamp{}, err
+	}
+	s.treeState = "clean"
+	if status != "" {
+		s.treeState = "dirty"
+	}
+	seconds := os.Getenv("SOURCE_DATE_EPOCH")
+	if seconds == "" {
+		if seconds, err = git(root, "log", "-1", "--format=%ct"); err != nil {
+			return stamp{}, err
+		}
+	}
+	epoch, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return stamp{}, fmt.Errorf("SOURCE_DATE_EPOCH %q is not a number of seconds", seconds)
+	}
+	s.date = time.Unix(epoch, 0).UTC().Format(time.RFC3339)
+	return s, nil
+}
+
+// baseOf returns the upstream version that go.mod requires, if version is a build of it.
+func baseOf(version, goMod string) (string, error) {
+	form := versionForm.FindStringSubmatch(version)
+	if form == nil {
+		return "", fmt.Errorf("%s says %q: want v<base>+fresh.<N>, such as v1.37.0+fresh.1", versionFile, version)
+	}
+	require := requireLine.FindStringSubmatch(goMod)
+	if require == nil {
+		return "", fmt.Errorf("go.mod does not require k8s.io/kubernetes")
+	}
+	if form[1] != require[1] {
+		return "", fmt.Errorf("%s says %s but go.mod requires k8s.io/kubernetes %s: make the two agree", versionFile, version, require[1])
+	}
+	return require[1], nil
+}
+
+func (s stamp) fresh() string { return s.ldflags(s.version, s.commit, s.treeState, s.date) }
+
+// stock stamps upstream's own binaries. The module proxy does not say which commit a module was made
+// of, so they carry none, and no date.
+func (s stamp) stock() string { return s.ldflags(s.base, "", "archive", "1970-01-01T00:00:00Z") }
+
+func (s stamp) ldflags(version, commit, treeState, date string) string {
+	form := strings.SplitN(strings.TrimPrefix(s.base, "v"), ".", 3)
+	flags := []string{"-s", "-w"}
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		for _, v := range [][2]string{{"gitMajor", form[0]}, {"gitMinor", form[1]}, {"gitVersion", version}, {"gitCommit", commit}, {"gitTreeState", treeState}, {"buildDate", date}} {
+			flags = append(flags, "-X", pkg+"."+v[0]+"="+v[1])
+		}
+	}
+	return strings.Join(flags, " ")
+}
+
+func git(root string, args ...string) (string, error) {
+	cmd := exec.Command("git", append([]string{"-C", root}, args...)...)
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w (the build stamps the commit and needs a git checkout)", args[0], err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
