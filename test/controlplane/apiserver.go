@@ -31,8 +31,8 @@ func (s *APIServer) URL() string { return "https://" + s.ports[0].addr() }
 // AdminConfig returns a client of this very apiserver, in group system:masters and without rate limit.
 func (s *APIServer) AdminConfig() *rest.Config { return s.cluster.adminConfig(s.URL()) }
 
-// AuditLogPath returns the file with one JSON event, at Metadata level, for every request but kwok's;
-// see ReadAudit. It is written before the client has its answer. With Options.NoAudit there is none.
+// AuditLogPath returns the file with one JSON event, at Metadata level, for every request for a
+// resource but kwok's and the apiserver's own; see ReadAudit. A request that has been answered is in it. With Options.NoAudit there is none.
 func (s *APIServer) AuditLogPath() string {
 	return filepath.Join(s.cluster.dir, "logs", s.name+"-audit.log")
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 )
@@ -90,7 +91,10 @@ func checkBinary(path string) error {
 // hundred milliseconds each.
 var versions sync.Map
 
-// binaryVersion asks a binary for its version, without the name that most put before it.
+// versionPattern finds the version among the names and platforms that binaries put around it.
+var versionPattern = regexp.MustCompile(`v?\d+\.\d+\.\d+\S*`)
+
+// binaryVersion asks a binary for its version.
 func binaryVersion(ctx context.Context, path string) (string, error) {
 	if v, ok := versions.Load(path); ok {
 		return v.(string), nil
@@ -99,12 +103,10 @@ func binaryVersion(ctx context.Context, path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("asking %s for its version: %w", path, err)
 	}
-	line, _, _ := strings.Cut(string(out), "\n")
-	fields := strings.Fields(line)
-	if len(fields) == 0 {
-		return "", fmt.Errorf("asking %s for its version: no answer", path)
+	v := versionPattern.FindString(string(out))
+	if v == "" {
+		return "", fmt.Errorf("asking %s for its version: no version in %.100q", path, out)
 	}
-	v := fields[len(fields)-1]
 	versions.Store(path, v)
 	return v, nil
 }

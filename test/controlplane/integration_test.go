@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 )
 
@@ -38,7 +39,7 @@ func needBinaries(t *testing.T, arms ...Arm) {
 // startCluster starts a cluster that ends with the test, and checks that nothing of it is left.
 func startCluster(t *testing.T, options Options) (context.Context, *Cluster) {
 	t.Helper()
-	_, ctx := ktesting.NewTestContext(t)
+	ctx := klog.NewContext(t.Context(), ktesting.NewLogger(t, ktesting.NewConfig(ktesting.Verbosity(2))))
 	begin := time.Now()
 	options.Progress = func(component string, state State) {
 		t.Logf("%6.2fs %s %s", time.Since(begin).Seconds(), component, state)
@@ -94,6 +95,7 @@ func createDaemonSet(ctx context.Context, t *testing.T, client kubernetes.Interf
 }
 
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	needBinaries(t, ArmU1)
 	const nodes = 50
 	ctx, c := startCluster(t, Options{
@@ -116,7 +118,7 @@ func TestCluster(t *testing.T) {
 		for path, want := range map[string]string{
 			"/healthz": "ok",
 			"/metrics": "kubernetes_feature_enabled",
-			"/configz": "leaderElection",
+			"/configz": "LeaderElection",
 			"/flagz":   "use-service-account-credentials",
 			"/statusz": "1.37",
 		} {
@@ -175,7 +177,7 @@ func TestCluster(t *testing.T) {
 		require.Contains(t, string(metrics), `kubernetes_feature_enabled{name="StaleControllerConsistencyJob",stage="BETA"} 0`)
 		flags, err := kcm.Get(ctx, "/flagz")
 		require.NoError(t, err)
-		require.Contains(t, string(flags), "concurrent-daemonset-syncs=3")
+		require.Contains(t, string(flags), "concurrent-daemonset-syncs: 3")
 		createDaemonSet(ctx, t, client, "second", nodes)
 	})
 
@@ -206,6 +208,7 @@ func TestCluster(t *testing.T) {
 }
 
 func TestNodesDieAndRevive(t *testing.T) {
+	t.Parallel()
 	needBinaries(t, ArmU1)
 	ctx, c := startCluster(t, Options{
 		Nodes:             NodeOptions{Count: 10},
@@ -253,6 +256,7 @@ func TestNodesDieAndRevive(t *testing.T) {
 }
 
 func TestLeaderHandoverAndRewind(t *testing.T) {
+	t.Parallel()
 	needBinaries(t, ArmU0, ArmU1)
 	ctx, c := startCluster(t, Options{Nodes: NodeOptions{Count: 5}, KCMs: []KCMOptions{{Arm: ArmU0}}})
 	client := kubernetes.NewForConfigOrDie(c.AdminConfig())

@@ -51,7 +51,8 @@ func (k *KCM) IsLeader(ctx context.Context) (bool, error) {
 	return false, nil // the series appears with the first attempt
 }
 
-// WaitForLeader waits until it leads, it exits, or the context ends.
+// WaitForLeader waits until it leads and has built its controllers, it exits, or the context ends. A
+// leader that has yet to build its controllers exits if the apiserver fails it.
 func (k *KCM) WaitForLeader(ctx context.Context) error {
 	k.mu.Lock()
 	p := k.proc
@@ -67,13 +68,24 @@ func (k *KCM) WaitForLeader(ctx context.Context) error {
 
 func (k *KCM) leads(ctx context.Context) error {
 	leader, err := k.IsLeader(ctx)
-	if err == nil && !leader {
-		err = errors.New("it is healthy but not the leader")
+	if err != nil {
+		return err
 	}
-	return err
+	if !leader {
+		return errors.New("it is healthy but not the leader")
+	}
+	checks, err := k.Get(ctx, "/healthz?verbose")
+	if err != nil {
+		return err
+	}
+	// Every controller adds a check of its own, all together once the last has been built.
+	if !bytes.Contains(checks, []byte("-controller ok")) {
+		return errors.New("it leads but has not built its controllers")
+	}
+	return nil
 }
 
-// StartKCM starts a kube-controller-manager and waits until it leads, or, as its options say, until it
+// StartKCM starts a kube-controller-manager and waits as WaitForLeader does, or, as its options say, until it
 // is healthy. A restart waits for the same.
 func (c *Cluster) StartKCM(ctx context.Context, options KCMOptions) (*KCM, error) {
 	if options.Arm == "" {

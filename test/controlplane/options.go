@@ -70,8 +70,8 @@ type KCMOptions struct {
 	Server string
 	// CAData is the PEM bundle that Server's certificate is checked against. Empty means the cluster's.
 	CAData []byte
-	// NoWaitForLeader makes the start return at /healthz rather than at leadership, as needed for a
-	// standby.
+	// NoWaitForLeader makes start and restart return at /healthz rather than when it leads and has built
+	// its controllers, as a standby needs it.
 	NoWaitForLeader bool
 	// ProcessOptions change its command line, timings for instance.
 	ProcessOptions
