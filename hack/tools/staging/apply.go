@@ -35,7 +35,7 @@ func (p *project) apply(force bool) error {
 		}
 		if len(have) > 0 && !force {
 			if edited := m.editedSinceApply(p.root); edited != "" {
-				return fmt.Errorf("%s/%s was edited (%s) and its patches or base changed since: run \"make update-patches\" to keep the edits, or \"make patch FORCE=1\" to lose them", outDir, m.name, edited)
+				return fmt.Errorf("%s/%s was edited (%s) and its patches or base changed since: to keep the edits, go back to the patches that it was made of (git stash), run \"make update-patches\" and bring the change back; to lose them, run \"make patch FORCE=1\"", outDir, m.name, edited)
 			}
 		}
 		fresh := filepath.Join(p.root, outDir, "."+m.name+".new")

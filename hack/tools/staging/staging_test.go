@@ -201,6 +201,7 @@ func TestEditsAreNotLost(t *testing.T) {
 	c.ok(c.project().apply(false)) // nothing to do: the edit stays
 	c.write(c.root, seriesFile, "lib/0001-first.patch\n")
 	c.fails(c.project().apply(false), "sub/two.txt", "make update-patches", "FORCE=1")
+	c.fails(c.project().update(""), "not made of the patches as they are now")
 	if !strings.Contains(c.read(c.tree(), "sub/two.txt"), "line four") {
 		t.Error("the refused apply lost the edit")
 	}

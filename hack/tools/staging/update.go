@@ -20,6 +20,11 @@ const headerTemplate = "Description:\nWhy downstream:\nDiffers from upstream:\nG
 // update rewrites every patch so that the series makes the copies as they are now. An edit of a file
 // goes to the last patch that touches this file; files that no patch touches yet go to into.
 func (p *project) update(into string) error {
+	for _, m := range p.modules {
+		if have, err := os.ReadFile(m.stampFile(p.root)); err != nil || string(have) != m.stamp() {
+			return fmt.Errorf("%s/%s was not made of the patches as they are now: run \"make patch\" first", outDir, m.name)
+		}
+	}
 	if into != "" {
 		if err := p.target(&into); err != nil {
 			return err

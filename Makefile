@@ -1,0 +1,89 @@
+# Copyright The Fresh KCM Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# What this project builds with is said by its go.mod files alone.
+export GOWORK := off
+export GOFLAGS := -buildvcs=false
+
+BIN := _output/bin
+STAGING = go -C hack/tools/staging run . -root $(CURDIR)
+BUILD = go -C hack/tools/build run . -root $(CURDIR)
+
+# Nodes of the cluster that `make run` and `make demo` bring up.
+NODES ?= 100
+
+##@ Use
+
+.PHONY: run
+run: build ## Bring up a local cluster with Fresh KCM and show it live; Ctrl-C stops it (NODES=100)
+	@exec $(BIN)/staleness-lab up --nodes $(NODES)
+
+.PHONY: demo
+demo: build ## Show two faults on stock upstream and on Fresh KCM, side by side
+	@exec $(BIN)/staleness-lab demo
+
+##@ Build
+
+.PHONY: patch
+patch: require-go require-git ## Make the patched copies of upstream in _output/staging (FORCE=1 drops edits)
+	@$(STAGING) $(if $(FORCE),-force) apply
+
+.PHONY: update-patches
+update-patches: ## Turn edits of _output/staging into patches (PATCH=kubernetes/NNNN-title for new files)
+	@$(STAGING) update $(PATCH)
+
+.PHONY: build
+build: patch ## Build everything into _output/bin: ours, stock upstream, and the cluster's other parts
+	@$(BUILD)
+
+.PHONY: version
+version: require-go require-git ## Show the version that a build would carry
+	@$(BUILD) -version
+
+##@ Check
+
+.PHONY: test
+test: verify unit upstream-unit e2e-smoke ## Everything that must pass before a change lands
+
+.PHONY: verify
+verify: patch ## Run every hack/verify-*.sh and report at the end
+	@hack/verify.sh
+
+.PHONY: update
+update: patch ## Run every hack/update-*.sh: mends what verify complains of
+	@hack/update.sh
+
+.PHONY: unit
+unit: build ## Unit and component tests, with the race detector on pkg/ and test/
+	@hack/test-unit.sh
+
+.PHONY: upstream-unit
+upstream-unit: patch ## Upstream's own unit tests of every patched package, gates on and off
+	@hack/test-upstream-unit.sh
+
+.PHONY: e2e-smoke
+e2e-smoke: build ## A real cluster: 50 nodes, gates on and off, KCM killed, clean stop
+	@hack/test-e2e.sh --label-filter=smoke
+
+##@ Other
+
+.PHONY: clean
+clean: ## Remove _output
+	rm -rf _output
+
+.PHONY: help
+help: ## Show this text
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: require-go
+require-go:
+	@command -v go >/dev/null || { echo "make: go is missing: install Go $$(awk '$$1 == "go" {print $$2}' go.mod) or newer and put it in PATH" >&2; exit 1; }
+
+.PHONY: require-git
+require-git:
+	@command -v git >/dev/null || { echo "make: git is missing: install it and put it in PATH" >&2; exit 1; }

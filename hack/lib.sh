@@ -1,0 +1,31 @@
+# Copyright The Fresh KCM Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# What the scripts in this folder share; source it, do not run it.
+
+set -o errexit -o nounset -o pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "${ROOT}"
+
+export GOWORK=off LC_ALL=C
+export GOFLAGS=-buildvcs=false
+
+# Modules with code of our own; the others under hack/tools only pin what is built from them.
+own_modules=(. hack/tools/build hack/tools/staging)
+
+# all_modules lists every module of the repository, the root first.
+all_modules() {
+  echo .
+  git ls-files --cached --others --exclude-standard 'hack/tools/*/go.mod' | xargs -n1 dirname
+}
+
+# own_files lists the files that git knows or would add, by pattern.
+own_files() {
+  git ls-files --cached --others --exclude-standard -- "$@" | while read -r f; do [[ -e ${f} ]] && echo "${f}"; done
+}
+
+die() {
+  echo "$(basename "$0"): $*" >&2
+  exit 1
+}

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Copyright The Fresh KCM Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Runs staticcheck. What it finds needs a person, so there is no update script.
+
+source "$(dirname "$0")/lib.sh"
+
+go -C hack/tools/lint build -o "${ROOT}/_output/tools/staticcheck" honnef.co/go/tools/cmd/staticcheck
+for module in "${own_modules[@]}"; do
+  (cd "${module}" && "${ROOT}/_output/tools/staticcheck" ./...)
+done

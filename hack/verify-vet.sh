@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Copyright The Fresh KCM Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Runs go vet, and proves that go fix has nothing to modernise.
+
+source "$(dirname "$0")/lib.sh"
+
+for module in "${own_modules[@]}"; do
+  go -C "${module}" vet ./...
+  fixes=$(go -C "${module}" fix -diff ./... 2>&1) || true
+  [[ -z ${fixes} ]] || die "go fix would change ${module} (hack/update-vet.sh does it):"$'\n'"${fixes}"
+done
