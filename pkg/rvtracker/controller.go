@@ -1,0 +1,352 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import (
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Controller is one controller's handle. It has the method set of upstream's
+// pkg/controller/util/consistency.ConsistencyStore, and unlike that one allows
+// all of it concurrently for one owner.
+type Controller struct {
+	t       *Tracker
+	name    string
+	sources map[schema.GroupResource]*Source
+	list    []*Source
+	plain   []*Source // those that have to be polled
+	wake    func(types.NamespacedName)
+	onStale func(StaleReport)
+
+	table *ownerTable
+	// busy counts owners with records and sources that are not usable: zero means
+	// that every owner is ready.
+	busy    atomic.Int32
+	blocked atomic.Int32 // sources that are not usable
+	parked  int          // guarded by Tracker.mu
+}
+
+// ControllerOption is an option of ForController.
+type ControllerOption func(*Controller)
+
+// WithStaleHandler has f called once for each wait of an owner that lasts longer
+// than Options.ReportAfter, on the tracker's safety goroutine. f must not block.
+func WithStaleHandler(f func(StaleReport)) ControllerOption {
+	return func(c *Controller) { c.onStale = f }
+}
+
+// ForController registers the stores that a controller reads and returns its
+// handle. A nil store is left out, as upstream does. wake is called from the
+// tracker's goroutine, without a lock held, once for each parked owner that has
+// become ready; it must not block (queue.Add). name labels metrics.
+func (t *Tracker) ForController(name string, stores map[schema.GroupResource]Store, wake func(owner types.NamespacedName), opts ...ControllerOption) *Controller {
+	c := &Controller{
+		t:       t,
+		name:    name,
+		sources: make(map[schema.GroupResource]*Source, len(stores)),
+		wake:    wake,
+		table:   newOwnerTable(),
+	}
+	for _, o := range opts {
+		o(c)
+	}
+	for gr, store := range stores {
+		if store == nil {
+			continue
+		}
+		s := t.Register(gr, store)
+		c.sources[gr] = s
+		c.list = append(c.list, s)
+		if !s.hooked {
+			c.plain = append(c.plain, s)
+		}
+	}
+	sortSources(c.list)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range c.list {
+		s.users = append(s.users, c)
+		if s.blocked {
+			c.blocked.Add(1)
+			c.busy.Add(1)
+		}
+	}
+	t.controllers = append(t.controllers, c)
+	return c
+}
+
+// WroteAt records a successful write for owner: EnsureReady refuses owner until
+// the store of resource has reached rv. Records of another ownerUID are replaced.
+// An RV that cannot be compared is counted and changes nothing. Do not call it
+// for a dry run. (KEP-5647, "Staleness Mitigation in Controllers".)
+func (c *Controller) WroteAt(name types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, rv string) {
+	t := c.t
+	s := c.sources[resource]
+	v, comparable := parseVersion(rv)
+	if s != nil {
+		s.poll()
+	}
+	hash, now := c.table.hash(name), t.opts.Clock.Now()
+
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case s == nil:
+		t.opts.Metrics.Untracked(c.name, resource)
+		return
+	case !comparable:
+		t.opts.Metrics.Incomparable(resource, OriginWrite)
+		return
+	}
+	o := c.table.get(hash, name)
+	if o != nil && o.uid != ownerUID {
+		c.replace(o, ownerUID)
+	}
+	s.settleLocked()
+	suspect := false
+	if s.reached(v) {
+		// The event came before the response: the usual case on a fast watch. But an RV
+		// that the store had long before cannot be a new one.
+		suspect = t.opts.Fencer != nil && v.less(s.older)
+		if !suspect {
+			t.opts.Metrics.WriteToCache(c.name, resource, 0)
+			if o != nil {
+				t.finish(o, OutcomeSeen, now)
+			}
+			return
+		}
+	}
+	if o == nil {
+		o = c.add(hash, name, ownerUID)
+	}
+	r := o.ensure(s)
+	r.fseq = t.fenceSeq
+	switch {
+	case suspect:
+		r.flags |= flagSuspect
+		if r.idx >= 0 {
+			r.flags |= flagLower
+		} else if r.awaited().less(v) {
+			r.setAwaited(v)
+		}
+		s.enterSide(r)
+		s.askFence()
+	case r.idx < 0 || r.awaited().less(v):
+		r.flags |= flagWrite
+		r.at = int64(now.Sub(t.start))
+		s.enter(r, v)
+	case v.less(r.awaited()):
+		// Concurrent writes are recorded in any order, so this is no sign of a rewind.
+		r.flags |= flagLower
+	}
+	s.setGate()
+}
+
+// Deleted records that an object of resource was deleted for owner: EnsureReady
+// refuses owner until the store no longer holds uid alive under key (it is
+// absent, has another UID, or has a deletionTimestamp) and has passed the writes
+// recorded for that resource. An empty uid is ignored.
+func (c *Controller) Deleted(name types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, key types.NamespacedName, uid types.UID) {
+	t := c.t
+	if uid == "" {
+		return
+	}
+	hash := c.table.hash(name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := c.sources[resource]
+	if s == nil {
+		t.opts.Metrics.Untracked(c.name, resource)
+		return
+	}
+	o := c.table.get(hash, name)
+	if o != nil && o.uid != ownerUID {
+		c.replace(o, ownerUID)
+	}
+	if o == nil {
+		o = c.add(hash, name, ownerUID)
+	}
+	r := o.ensure(s)
+	for i := range r.ext().deletes {
+		if r.extra.deletes[i].uid == uid {
+			return
+		}
+	}
+	r.extra.deletes = append(r.extra.deletes, pendingDelete{key: key, uid: uid, fseq: t.fenceSeq})
+	s.enterSide(r)
+	if o.park != nil {
+		t.park(o, s, t.opts.Clock.Now())
+	}
+}
+
+// Clear drops the records of owner if the UID matches or is empty. A parked owner
+// is woken: whoever clears it need not know that it was parked.
+func (c *Controller) Clear(name types.NamespacedName, ownerUID types.UID) {
+	hash := c.table.hash(name)
+	if !c.table.mayHold(hash) {
+		return
+	}
+	c.t.mu.Lock()
+	defer c.t.mu.Unlock()
+	o := c.table.get(hash, name)
+	if o == nil || (ownerUID != "" && o.uid != ownerUID) {
+		return
+	}
+	o.each(o.release)
+	c.t.finish(o, OutcomeCleared, c.t.opts.Clock.Now())
+}
+
+func (c *Controller) add(hash uint64, name types.NamespacedName, uid types.UID) *owner {
+	o := &owner{c: c, name: name, uid: uid, first: record{idx: -1}}
+	c.table.put(hash, o)
+	c.busy.Add(1)
+	return o
+}
+
+func (c *Controller) forget(o *owner) {
+	c.table.remove(o)
+	c.busy.Add(-1)
+}
+
+// replace drops what an earlier owner of the same name awaited. A wait goes on.
+func (c *Controller) replace(o *owner, uid types.UID) {
+	o.each(o.release)
+	o.uid = uid
+}
+
+// EnsureReady returns nil if every cache that the controller reads has seen what
+// was written and deleted for owner. Otherwise it parks owner, in one step with
+// the check, and returns a *NotReadyError.
+func (c *Controller) EnsureReady(name types.NamespacedName) error {
+	if c.busy.Load() == 0 {
+		return nil
+	}
+	hash := c.table.hash(name)
+	if c.blocked.Load() == 0 && !c.table.mayHold(hash) {
+		return nil
+	}
+	return c.ensureReady(hash, name)
+}
+
+func (c *Controller) ensureReady(hash uint64, name types.NamespacedName) error {
+	for _, s := range c.plain {
+		s.poll()
+	}
+	t := c.t
+	now := t.opts.Clock.Now()
+
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o := c.table.get(hash, name)
+	if o == nil && c.blocked.Load() == 0 {
+		return nil
+	}
+	if o != nil {
+		c.resolve(o, now)
+		if o.hasDeletes() {
+			// Looking objects up waits for the store's lock, so not under ours.
+			checks := o.deleteChecks(nil)
+			t.mu.Unlock()
+			lookUp(checks)
+			t.mu.Lock()
+			t.applyDeletes(checks, now)
+			if o = c.table.get(hash, name); o != nil {
+				c.resolve(o, now)
+			}
+		}
+	}
+	if c.blocked.Load() > 0 {
+		for _, s := range c.list {
+			s.settleLocked()
+			if s.usable() || (o != nil && o.find(s) != nil) {
+				continue
+			}
+			if !t.running {
+				return c.notReady(nil, name, s, now)
+			}
+			if o == nil {
+				o = c.add(hash, name, "")
+			}
+			r := o.ensure(s)
+			r.fseq = t.fenceSeq
+			s.enter(r, version{})
+			s.setGate()
+		}
+	}
+	if o == nil {
+		return nil
+	}
+	if o.n == 0 {
+		t.unpark(o, OutcomeSeen, now)
+		c.forget(o)
+		return nil
+	}
+	var src *Source
+	o.each(func(r *record) {
+		if src == nil {
+			src = r.src
+		}
+	})
+	if t.running {
+		t.park(o, src, now)
+	}
+	return c.notReady(o, name, src, now)
+}
+
+// resolve releases what the sources have passed, without waiting for the waker.
+func (c *Controller) resolve(o *owner, now time.Time) {
+	o.each(func(r *record) {
+		s := r.src
+		s.settleLocked()
+		if r.idx >= 0 && s.reached(r.awaited()) {
+			s.heap.remove(r)
+			s.setGate()
+			c.t.pass(r, now)
+		}
+		if r.src != nil && r.resolved() && s.usable() {
+			o.release(r)
+		}
+	})
+}
+
+func (c *Controller) notReady(o *owner, name types.NamespacedName, s *Source, now time.Time) *NotReadyError {
+	e := &NotReadyError{Controller: c.name, Owner: name, Resource: s.resource, SeenRV: s.pos().String()}
+	var r *record
+	if o != nil {
+		r = o.find(s)
+		if o.park != nil {
+			e.parked = true
+			e.Waiting = now.Sub(o.park.since)
+		}
+	}
+	e.Why, e.AwaitedRV, e.DeletingUID = s.why(r)
+	return e
+}
+
+// why says what r, or without r any owner, waits for at s.
+func (s *Source) why(r *record) (why Why, awaited string, deleting types.UID) {
+	switch {
+	case s.held:
+		return WhyRelist, "", ""
+	case !s.floor.isZero():
+		v := s.floor
+		if r != nil && r.idx >= 0 && v.less(r.awaited()) {
+			v = r.awaited()
+		}
+		return WhyRegressed, v.String(), ""
+	case r == nil:
+		return WhyRegressed, "", ""
+	case r.idx >= 0:
+		return WhyWrite, r.awaited().String(), ""
+	case r.flags&flagSuspect != 0:
+		return WhySuspect, r.awaited().String(), ""
+	case r.hasDeletes():
+		return WhyDelete, "", r.extra.deletes[0].uid
+	}
+	return WhyWrite, r.awaited().String(), ""
+}

@@ -1,0 +1,81 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ErrUnprovable is wrapped by a Fencer whose answer will not change by asking
+// again: the read is forbidden, or the server's RVs cannot be compared. A waiting
+// owner is then let go after Options.MaxWait. Any other error of a Fencer counts
+// as temporary, and the owner goes on waiting.
+var ErrUnprovable = errors.New("live resource version cannot be proven")
+
+// ErrRewound is returned to a waiter whose RV will not come, because the
+// server's RVs went backward.
+var ErrRewound = errors.New("resource versions went backward")
+
+// Why an owner waits.
+type Why string
+
+const (
+	// WhyWrite: the store has not reached an RV that the owner's controller wrote.
+	WhyWrite Why = "Write"
+	// WhyDelete: the store still holds alive an object that was deleted for the owner.
+	WhyDelete Why = "Delete"
+	// WhySuspect: a write came back with an RV below what the store held seconds
+	// before; a fence has to say whether the server was rewound.
+	WhySuspect Why = "Suspect"
+	// WhyRegressed: the store went back to an older RV and has not caught up.
+	WhyRegressed Why = "Regressed"
+	// WhyRelist: the server was rewound and the store still holds what was before.
+	WhyRelist Why = "Relist"
+)
+
+// NotReadyError says what an owner waits for. It is returned by
+// Controller.EnsureReady and is immutable.
+type NotReadyError struct {
+	// Controller is the name given to ForController.
+	Controller string
+	// Owner is the object that must not be reconciled yet.
+	Owner types.NamespacedName
+	// Resource is the first resource, of possibly several, whose cache is behind.
+	Resource schema.GroupResource
+	// Why is the kind of wait.
+	Why Why
+	// AwaitedRV is the RV to be reached; empty for WhyDelete and WhyRelist.
+	AwaitedRV string
+	// SeenRV is what the store had reached; empty if nothing yet.
+	SeenRV string
+	// DeletingUID is the object still seen alive, for WhyDelete.
+	DeletingUID types.UID
+	// Waiting is how long the owner has been parked; 0 at the first refusal.
+	Waiting time.Duration
+
+	parked bool
+}
+
+// Parked is true if the tracker will put the owner back on the queue by itself:
+// the caller drops the key. When false (the tracker is not running), the caller
+// requeues with backoff, as KEP-5647 does.
+func (e *NotReadyError) Parked() bool { return e.parked }
+
+// Error implements error.
+func (e *NotReadyError) Error() string {
+	what := fmt.Sprintf("resource version %q", e.AwaitedRV)
+	switch e.Why {
+	case WhyDelete:
+		what = fmt.Sprintf("the deletion of UID %q", e.DeletingUID)
+	case WhyRelist:
+		what = "a relist after the server was rewound"
+	}
+	return fmt.Sprintf("%s of %s: cache of %s at resource version %q awaits %s (waiting %s)",
+		e.Controller, e.Owner, e.Resource, e.SeenRV, what, e.Waiting)
+}

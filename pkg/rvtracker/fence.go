@@ -1,0 +1,210 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import (
+	"slices"
+	"time"
+)
+
+// FenceToken stands for a fence between its sending and its answer. It holds
+// what was known when the fence was sent, because only that is evidence: a
+// consistent read cannot return less than an RV that was seen before it began.
+type FenceToken struct {
+	src         *Source
+	seq         uint32
+	epoch       uint64
+	regressions uint64
+	pos, top    version
+}
+
+// Verdict is what the tracker made of a fence.
+type Verdict string
+
+const (
+	// VerdictConsistent: nothing seen before the fence is above it.
+	VerdictConsistent Verdict = "Consistent"
+	// VerdictRewind: the server's RVs went backward; a new epoch has begun.
+	VerdictRewind Verdict = "Rewind"
+	// VerdictOutdated: another fence proved a rewind meanwhile; this one says nothing.
+	VerdictOutdated Verdict = "Outdated"
+	// VerdictIncomparable: the fence's RV cannot be compared.
+	VerdictIncomparable Verdict = "Incomparable"
+)
+
+// BeginFence must be called before the consistent read of the source's resource
+// is sent. A token that is never used costs nothing.
+func (s *Source) BeginFence() FenceToken {
+	s.poll()
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	return s.beginFence()
+}
+
+func (s *Source) beginFence() FenceToken {
+	s.settleLocked()
+	s.t.fenceSeq++
+	tok := FenceToken{src: s, seq: s.t.fenceSeq, epoch: s.epoch, regressions: s.regressions, pos: s.pos()}
+	if !s.held {
+		tok.top = tok.pos
+		if tok.top.less(s.floor) {
+			tok.top = s.floor
+		}
+	}
+	return tok
+}
+
+// ObserveFence feeds the answer to a fence, whoever took it. An rv below what the
+// store had, or a controller had written, before the fence began proves a rewind:
+// a new epoch begins, records that cannot be fulfilled any more are dropped,
+// their owners woken, and if the store still shows the time before the rewind,
+// every owner of every controller that reads it waits until it is relisted.
+func (s *Source) ObserveFence(token FenceToken, rv string) Verdict {
+	v, ok := parseVersion(rv)
+	t := s.t
+	now := t.opts.Clock.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !ok {
+		t.opts.Metrics.Incomparable(s.resource, OriginFence)
+		return VerdictIncomparable
+	}
+	if token.src != s || token.epoch != s.epoch {
+		return VerdictOutdated
+	}
+	s.lastProof = now
+	if v.less(token.top) || s.anyAbove(token, v) {
+		s.rewind(token, v, now)
+		return VerdictRewind
+	}
+	s.confirm(token, v, now)
+	return VerdictConsistent
+}
+
+// anyAbove looks for a write made before the fence with an RV above it.
+func (s *Source) anyAbove(token FenceToken, v version) bool {
+	for _, e := range s.heap {
+		if e.rec.flags&flagWrite != 0 && e.rec.before(token.seq) && v.less(e.rec.awaited()) {
+			return true
+		}
+	}
+	return false
+}
+
+// confirm: there was no rewind before the fence.
+func (s *Source) confirm(token FenceToken, v version, now time.Time) {
+	t := s.t
+	for _, e := range s.heap {
+		r := e.rec
+		if r.owner == nil || r.owner.park == nil || r.owner.park.stale || v.less(r.awaited()) {
+			continue
+		}
+		r.owner.park.stale = true
+		t.opts.Metrics.Stale(r.owner.c.name, s.resource)
+	}
+	for _, r := range slices.Clone(s.side) {
+		if r.before(token.seq) {
+			r.flags &^= flagSuspect
+		}
+		if r.hasDeletes() {
+			for i := range r.extra.deletes {
+				if d := &r.extra.deletes[i]; d.before(token.seq) && d.proof.isZero() {
+					d.proof = v
+				}
+			}
+		}
+		t.leftSide(r, OutcomeSeen, now)
+	}
+}
+
+// rewind begins a new epoch. Only what was recorded before the fence is judged by
+// it: a write made since may belong to the new epoch and stays awaited.
+func (s *Source) rewind(token FenceToken, v version, now time.Time) {
+	t := s.t
+	s.epoch++
+	s.older, s.newer = version{}, version{}
+	t.opts.Metrics.Rewind(s.resource)
+	t.logger.Info("Server's resource versions went backward; starting a new epoch", "resource", s.resource.String(),
+		"epoch", s.epoch, "live", v.String(), "store", s.pos().String())
+
+	// Has the store gone back with the server? If it regressed since the fence
+	// began it was relisted, and if it is at or below the fence it has been before.
+	switch {
+	case s.held:
+	case v.less(token.pos) && s.regressions == token.regressions:
+		s.hold()
+	default:
+		s.floor = version{}
+	}
+	s.settleLocked()
+	for _, d := range s.deliveries {
+		if v.less(d.pos()) {
+			d.hold()
+		}
+		d.expel(token, v)
+		d.setGate()
+	}
+	s.expel(token, v)
+
+	var freed []*record
+	for _, e := range slices.Clone(s.heap) {
+		r := e.rec
+		switch {
+		case r.flags&flagWrite == 0 || !r.before(token.seq) || !v.less(r.awaited()):
+		case r.flags&flagLower != 0:
+			// One of the lower writes may be of the new epoch; the fence is past all of them.
+			r.flags &^= flagLower
+			s.enter(r, v)
+		default:
+			r.flags &^= flagWrite
+			s.heap.remove(r)
+			t.opts.Metrics.Dropped(r.owner.c.name, s.resource, OutcomeRewound)
+			freed = append(freed, r)
+		}
+	}
+	for _, r := range slices.Clone(s.side) {
+		if r.hasDeletes() {
+			// The object may have been brought back to life, so its end need not come.
+			r.extra.deletes = slices.DeleteFunc(r.extra.deletes, func(d pendingDelete) bool {
+				if !d.before(token.seq) {
+					return false
+				}
+				t.opts.Metrics.Dropped(r.owner.c.name, s.resource, OutcomeRewound)
+				return true
+			})
+		}
+		if r.flags&flagSuspect != 0 && r.before(token.seq) {
+			// It was a write of the new epoch: now it can be compared.
+			r.flags &^= flagSuspect
+			if r.idx < 0 {
+				r.flags |= flagWrite
+				s.enter(r, r.awaited())
+			}
+		}
+		if !r.hasDeletes() && r.flags&flagSuspect == 0 {
+			s.leaveSide(r)
+			freed = append(freed, r)
+		}
+	}
+	for _, r := range freed {
+		if r.src == s && r.resolved() {
+			o := r.owner
+			o.release(r)
+			t.finish(o, OutcomeRewound, now)
+		}
+	}
+	s.setGate()
+	s.touch()
+	s.needFence = false
+}
+
+// expel releases the bare waiters whose RV was of the old epoch.
+func (l *line) expel(token FenceToken, v version) {
+	for _, e := range slices.Clone(l.heap) {
+		if r := e.rec; r.owner == nil && r.before(token.seq) && v.less(r.awaited()) {
+			l.heap.remove(r)
+			l.t.push(wakeup{fn: r.extra.fn, err: ErrRewound})
+		}
+	}
+}

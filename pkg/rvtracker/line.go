@@ -1,0 +1,119 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import "sync/atomic"
+
+// noGate lets every RV pass that fits 64 bits; longer ones take the slow path.
+const noGate = bigLo
+
+// line is a position in a resource's RVs that moves with events, and the records
+// that wait for it: the store of an informer, or one of its handlers.
+//
+// No wake is lost because both sides write before they read: an event stores cur
+// and then loads gate; whoever waits stores gate and then loads cur (setGate).
+type line struct {
+	t *Tracker
+	// cur is the low word of the RV reached, 0 before the first.
+	cur atomic.Uint64
+	// gate is the lowest low word at which an event has to signal the waker.
+	gate atomic.Uint64
+	// dirty is set for the waker when the gate was passed.
+	dirty atomic.Bool
+
+	// The rest is guarded by Tracker.mu.
+	big  string // the RV reached when it does not fit cur
+	heap recordHeap
+	// floor is the highest RV reached before the store went back; until it is
+	// reached again the cache is older than what was already acted on.
+	floor version
+	// held: the server was rewound below heldAt, which the line still shows.
+	held   bool
+	heldAt version
+	// force counts parked records that any event may resolve (deletes).
+	force int
+}
+
+func (l *line) init(t *Tracker) {
+	l.t = t
+	l.gate.Store(noGate)
+	t.lines = append(t.lines, l)
+}
+
+func (l *line) pos() version {
+	lo := l.cur.Load()
+	if lo == bigLo {
+		return version{lo: lo, big: l.big}
+	}
+	return version{lo: lo}
+}
+
+// usable says that positions of the line can be compared with awaited RVs.
+func (l *line) usable() bool { return !l.held && l.floor.isZero() }
+
+func (l *line) reached(v version) bool { return l.usable() && !l.pos().less(v) }
+
+// touch asks the waker to look at the line. It never blocks.
+func (l *line) touch() {
+	l.dirty.Store(true)
+	l.t.kick()
+}
+
+// setGate must follow every change of heap, floor, held or force.
+func (l *line) setGate() {
+	g := uint64(noGate)
+	switch {
+	case l.held || l.force > 0:
+		g = 0
+	case !l.floor.isZero():
+		g = l.floor.lo
+	case len(l.heap) > 0:
+		g = l.heap[0].lo
+	}
+	l.gate.Store(g)
+
+	pos := l.pos()
+	switch {
+	case l.held:
+		if pos.compare(l.heldAt) != 0 {
+			l.touch()
+		}
+	case !l.floor.isZero():
+		if !pos.less(l.floor) {
+			l.touch()
+		}
+	case len(l.heap) > 0:
+		if !pos.less(l.heap[0].rec.awaited()) {
+			l.touch()
+		}
+	}
+}
+
+// hold makes the line unusable until it moves: it shows RVs of an older epoch.
+func (l *line) hold() {
+	l.held, l.heldAt, l.floor = true, l.pos(), version{}
+}
+
+// settle ends what made the line unusable if its position allows.
+func (l *line) settle() (changed bool) {
+	pos := l.pos()
+	if l.held && pos.compare(l.heldAt) != 0 {
+		l.held, l.heldAt = false, version{}
+		changed = true
+	}
+	if !l.floor.isZero() && !pos.less(l.floor) {
+		l.floor = version{}
+		changed = true
+	}
+	return changed
+}
+
+// setBig is the slow path for an RV of more than 19 digits; it returns the
+// position before.
+func (l *line) setBig(v version) version {
+	prev := l.pos()
+	l.big = v.big
+	l.cur.Store(bigLo)
+	return prev
+}

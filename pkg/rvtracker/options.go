@@ -1,0 +1,168 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+)
+
+// Fencer reads the live RV of a collection.
+type Fencer interface {
+	// Fence returns the RV of a consistent read (LIST without resourceVersion) that
+	// was sent after the call began. The tracker has at most one call per resource
+	// under way. See ErrUnprovable for errors.
+	Fence(ctx context.Context, resource schema.GroupResource) (rv string, err error)
+}
+
+// Options of a Tracker. The zero value is usable.
+type Options struct {
+	// Clock defaults to the real clock.
+	Clock clock.WithTicker
+	// Fencer, if nil, leaves only ObserveFence to prove anything.
+	Fencer Fencer
+	// Metrics defaults to none.
+	Metrics Metrics
+	// FirstCheck is how long an owner is parked before the first fence; default 10 s.
+	FirstCheck time.Duration
+	// Recheck is the time between fences of a resource that owners go on waiting
+	// for; default 30 s.
+	Recheck time.Duration
+	// ReportAfter is how long an owner is parked before its stale handler is called
+	// (DESIGN 4: an event past 60 s); default 60 s.
+	ReportAfter time.Duration
+	// MaxWait is how long an owner stays parked when nothing can be proven, now or
+	// later (no Fencer and no ObserveFence, or ErrUnprovable); default 5 min.
+	MaxWait time.Duration
+	// FenceTimeout bounds one Fence call; default 10 s.
+	FenceTimeout time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Metrics == nil {
+		o.Metrics = NoMetrics{}
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&o.FirstCheck, 10 * time.Second},
+		{&o.Recheck, 30 * time.Second},
+		{&o.ReportAfter, time.Minute},
+		{&o.MaxWait, 5 * time.Minute},
+		{&o.FenceTimeout, 10 * time.Second},
+	} {
+		if *d.field <= 0 {
+			*d.field = d.value
+		}
+	}
+	return o
+}
+
+// Outcome is how a wait ended.
+type Outcome string
+
+const (
+	// OutcomeSeen: the cache caught up.
+	OutcomeSeen Outcome = "Seen"
+	// OutcomeRewound: the awaited RV cannot come, the server was rewound.
+	OutcomeRewound Outcome = "Rewound"
+	// OutcomeAbandoned: nothing could be proven within MaxWait.
+	OutcomeAbandoned Outcome = "Abandoned"
+	// OutcomeUndone: an object is alive in a store that has passed its deletion.
+	OutcomeUndone Outcome = "Undone"
+	// OutcomeCleared: the owner is gone, or the tracker stopped.
+	OutcomeCleared Outcome = "Cleared"
+)
+
+// RVOrigin says where an RV that cannot be compared came from.
+type RVOrigin string
+
+const (
+	// OriginStore: from an informer's store.
+	OriginStore RVOrigin = "Store"
+	// OriginDelivery: from an event handler.
+	OriginDelivery RVOrigin = "Delivery"
+	// OriginWrite: from the response to a write. That write is not protected.
+	OriginWrite RVOrigin = "Write"
+	// OriginFence: from a fence. That fence proves nothing.
+	OriginFence RVOrigin = "Fence"
+)
+
+// Metrics receives what the tracker counts. Methods are called with the
+// tracker's lock held: they must be quick, must not block and must not call the
+// tracker. The resource of a wait is the one it was first for.
+type Metrics interface {
+	// WaitStarted: an owner was parked.
+	WaitStarted(controller string, resource schema.GroupResource)
+	// WaitEnded: a parked owner was let go after waited.
+	WaitEnded(controller string, resource schema.GroupResource, waited time.Duration, outcome Outcome)
+	// Parked is the number of parked owners of a controller now.
+	Parked(controller string, owners int)
+	// WriteToCache is the time from WroteAt until the store passed that RV: once for
+	// each record that the store passed, for the last and highest RV of it, and 0 for
+	// a write that the store had passed before it was recorded. Late by the waker's
+	// delay (microseconds when the process is not starved).
+	WriteToCache(controller string, resource schema.GroupResource, latency time.Duration)
+	// Stale: a fence showed that the server is at or past what a parked owner awaits;
+	// once for each wait.
+	Stale(controller string, resource schema.GroupResource)
+	// Dropped: records were given up, for another reason than being seen or cleared.
+	Dropped(controller string, resource schema.GroupResource, outcome Outcome)
+	// Untracked: a write to a resource that the controller gave no store for. It is
+	// not protected.
+	Untracked(controller string, resource schema.GroupResource)
+	// Incomparable: an RV that cannot be compared was ignored.
+	Incomparable(resource schema.GroupResource, origin RVOrigin)
+	// Regression: a store went back to an older RV.
+	Regression(resource schema.GroupResource)
+	// Rewind: a fence proved that the server's RVs went backward; a new epoch began.
+	Rewind(resource schema.GroupResource)
+	// Fence: a fence that the tracker asked for has ended; err is nil on success.
+	Fence(resource schema.GroupResource, err error)
+}
+
+// NoMetrics counts nothing. Embed it to implement a part of Metrics.
+type NoMetrics struct{}
+
+var _ Metrics = NoMetrics{}
+
+// WaitStarted implements Metrics.
+func (NoMetrics) WaitStarted(string, schema.GroupResource) {}
+
+// WaitEnded implements Metrics.
+func (NoMetrics) WaitEnded(string, schema.GroupResource, time.Duration, Outcome) {}
+
+// Parked implements Metrics.
+func (NoMetrics) Parked(string, int) {}
+
+// WriteToCache implements Metrics.
+func (NoMetrics) WriteToCache(string, schema.GroupResource, time.Duration) {}
+
+// Stale implements Metrics.
+func (NoMetrics) Stale(string, schema.GroupResource) {}
+
+// Dropped implements Metrics.
+func (NoMetrics) Dropped(string, schema.GroupResource, Outcome) {}
+
+// Untracked implements Metrics.
+func (NoMetrics) Untracked(string, schema.GroupResource) {}
+
+// Incomparable implements Metrics.
+func (NoMetrics) Incomparable(schema.GroupResource, RVOrigin) {}
+
+// Regression implements Metrics.
+func (NoMetrics) Regression(schema.GroupResource) {}
+
+// Rewind implements Metrics.
+func (NoMetrics) Rewind(schema.GroupResource) {}
+
+// Fence implements Metrics.
+func (NoMetrics) Fence(schema.GroupResource, error) {}

@@ -1,0 +1,131 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// Run wakes parked owners and guards them with the safety timer until ctx is
+// done, and returns when its goroutines have ended. Owners are parked only while
+// it runs; those still parked at the end are woken, so that none is lost.
+// It must not be called twice at a time.
+func (t *Tracker) Run(ctx context.Context) {
+	t.mu.Lock()
+	t.logger = klog.FromContext(ctx).WithName("rvtracker")
+	t.running = true
+	t.mu.Unlock()
+
+	var wg sync.WaitGroup
+	wg.Go(func() { t.runWaker(ctx) })
+	wg.Go(func() { t.runSafety(ctx) })
+	wg.Wait()
+	t.stop()
+}
+
+func (t *Tracker) stop() {
+	now := t.opts.Clock.Now()
+	t.mu.Lock()
+	t.running = false
+	for _, c := range t.controllers {
+		c.table.each(func(o *owner) {
+			if t.unpark(o, OutcomeCleared, now) {
+				t.push(wakeup{c: o.c, name: o.name})
+			}
+		})
+	}
+	for _, l := range t.lines {
+		for i := len(l.heap) - 1; i >= 0; i-- {
+			if r := l.heap[i].rec; r.owner == nil {
+				l.heap.remove(r)
+				t.push(wakeup{fn: r.extra.fn, err: ErrNotRunning})
+				i = len(l.heap)
+			}
+		}
+		l.setGate()
+	}
+	t.mu.Unlock()
+	t.deliver()
+}
+
+func (t *Tracker) runWaker(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.wakeCh:
+			t.wakePass()
+		}
+	}
+}
+
+// drainLimit bounds what one hold of the lock works off (some 100 µs).
+const drainLimit = 4096
+
+// wakePass works off every line that passed its gate, then calls whom it freed.
+func (t *Tracker) wakePass() {
+	now := t.opts.Clock.Now()
+	var checks []deleteCheck
+	t.mu.Lock()
+	for _, s := range t.sources {
+		if !s.dirty.Swap(false) {
+			continue
+		}
+		s.settleLocked()
+		t.drain(&s.line, now)
+		for _, r := range s.side {
+			if s.sweep || r.owner.park != nil {
+				checks = r.deleteChecks(checks)
+			}
+		}
+		s.sweep = false
+	}
+	for _, l := range t.lines {
+		if l.dirty.Swap(false) { // only deliveries are left
+			l.settle()
+			t.drain(l, now)
+		}
+	}
+	t.mu.Unlock()
+	t.deliver()
+
+	if len(checks) == 0 {
+		return
+	}
+	lookUp(checks)
+	t.mu.Lock()
+	t.applyDeletes(checks, now)
+	t.mu.Unlock()
+	t.deliver()
+}
+
+func (t *Tracker) drain(l *line, now time.Time) {
+	if l.usable() {
+		t.batch = l.heap.takeReached(l.pos(), drainLimit, t.batch[:0])
+		for i, r := range t.batch {
+			t.seen(r, now)
+			t.batch[i] = nil
+		}
+	}
+	l.setGate()
+}
+
+// deliver makes the pending calls without the lock.
+func (t *Tracker) deliver() {
+	t.mu.Lock()
+	ready := t.ready
+	t.ready = nil
+	t.mu.Unlock()
+	for _, w := range ready {
+		if w.fn != nil {
+			w.fn(w.err)
+		} else {
+			w.c.wake(w.name)
+		}
+	}
+}

@@ -1,0 +1,274 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// tickPeriod is the grain of the safety timer.
+	tickPeriod = time.Second
+	// markTicks is the time between marks, in ticks: a write is suspect if its RV is
+	// below what the store had one to two of these ago, far longer than the way of a
+	// response, so that a fast watch raises no suspicion.
+	markTicks = 5
+	// minFenceInterval keeps a store that goes back again and again from asking for
+	// a fence each time.
+	minFenceInterval = time.Second
+	// failedFenceInterval is the same after a fence that failed.
+	failedFenceInterval = 5 * time.Second
+)
+
+// StaleReport says that an owner has waited longer than Options.ReportAfter.
+type StaleReport struct {
+	// Controller and Owner name who waits; OwnerUID may be empty if the owner has
+	// written nothing.
+	Controller string
+	Owner      types.NamespacedName
+	OwnerUID   types.UID
+	// Err has the resource, the RVs and the time waited.
+	Err *NotReadyError
+	// Proven is true if a fence has shown that the server is at or past what is
+	// awaited: the cache is truly stale. False: no fence could say.
+	Proven bool
+}
+
+func (t *Tracker) runSafety(ctx context.Context) {
+	ticker := t.opts.Clock.NewTicker(tickPeriod)
+	defer ticker.Stop()
+	var fences sync.WaitGroup
+	defer fences.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			t.tick()
+		case <-t.safetyCh:
+		}
+		for _, f := range t.dueFences() {
+			fences.Go(func() { t.fence(ctx, f) })
+		}
+	}
+}
+
+// tick does what depends on time alone; fences come after it.
+func (t *Tracker) tick() {
+	for _, s := range t.snapshotSources() {
+		s.poll()
+	}
+	now := t.opts.Clock.Now()
+	var reports []func()
+	t.mu.Lock()
+	t.ticks++
+	for _, s := range t.sources {
+		s.settleLocked()
+		if t.ticks%markTicks == 0 && s.usable() {
+			s.older, s.newer = s.newer, s.pos()
+		}
+		if len(s.side) > 0 && now.Sub(s.lastSweep) >= t.opts.Recheck {
+			s.lastSweep, s.sweep = now, true
+			s.touch()
+		}
+		if s.hopeless(now) {
+			t.abandon(s, now)
+		}
+	}
+	for _, c := range t.controllers {
+		if c.parked > 0 {
+			reports = c.reports(now, reports)
+		}
+	}
+	t.mu.Unlock()
+	for _, report := range reports {
+		report()
+	}
+}
+
+func (c *Controller) reports(now time.Time, out []func()) []func() {
+	c.table.each(func(o *owner) {
+		if o.park == nil || o.park.reported || now.Sub(o.park.since) < c.t.opts.ReportAfter {
+			return
+		}
+		o.park.reported = true
+		err := c.notReady(o, o.name, o.waitsFor(), now)
+		c.t.logger.Info("Owner waits for its cache", "controller", c.name, "owner", o.name.String(),
+			"why", string(err.Why), "resource", err.Resource.String(), "awaited", err.AwaitedRV, "seen", err.SeenRV, "proven", o.park.stale)
+		if c.onStale != nil {
+			report := StaleReport{Controller: c.name, Owner: o.name, OwnerUID: o.uid, Err: err, Proven: o.park.stale}
+			out = append(out, func() { c.onStale(report) })
+		}
+	})
+	return out
+}
+
+func (o *owner) waitsFor() *Source {
+	var src *Source
+	o.each(func(r *record) {
+		if src == nil {
+			src = r.src
+		}
+	})
+	return src
+}
+
+// hopeless says that no proof has come for MaxWait and none is to be expected.
+func (s *Source) hopeless(now time.Time) bool {
+	unprovable := s.t.opts.Fencer == nil || s.unprovable
+	return unprovable && now.Sub(s.lastProof) >= s.t.opts.MaxWait
+}
+
+// abandon lets owners go that were parked for MaxWait with nothing provable: being
+// stuck is as bad as being stale. They get what upstream would have given them.
+func (t *Tracker) abandon(s *Source, now time.Time) {
+	if !s.usable() && now.Sub(s.blockedSince) >= t.opts.MaxWait {
+		t.logger.Info("Trusting a store that went back, for want of proof", "resource", s.resource.String())
+		s.floor, s.held = version{}, false
+		s.settleLocked()
+		s.setGate()
+		s.touch()
+	}
+	for _, r := range s.parkedRecords() {
+		if o := r.owner; now.Sub(o.park.since) >= t.opts.MaxWait {
+			t.opts.Metrics.Dropped(o.c.name, s.resource, OutcomeAbandoned)
+			t.logger.Info("Abandoned a wait that nothing could prove", "controller", o.c.name, "owner", o.name.String(), "resource", s.resource.String())
+			o.release(r)
+			t.finish(o, OutcomeAbandoned, now)
+		}
+	}
+}
+
+// parkedRecords returns the records on s of parked owners.
+func (s *Source) parkedRecords() []*record {
+	var out []*record
+	for _, e := range s.heap {
+		if e.rec.owner != nil && e.rec.owner.park != nil {
+			out = append(out, e.rec)
+		}
+	}
+	for _, r := range s.side {
+		if r.idx < 0 && r.owner.park != nil {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// pendingFence is one read to be made for every source of its resource.
+type pendingFence struct {
+	resource schema.GroupResource
+	tokens   []FenceToken
+}
+
+// dueFences starts the fences that are due: begun here, before they are sent.
+func (t *Tracker) dueFences() []pendingFence {
+	if t.opts.Fencer == nil {
+		return nil
+	}
+	now := t.opts.Clock.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	due := map[schema.GroupResource]bool{}
+	var order []schema.GroupResource
+	for _, s := range t.sources {
+		if !due[s.resource] && s.fenceDue(now) {
+			due[s.resource] = true
+			order = append(order, s.resource)
+		}
+	}
+	fences := make([]pendingFence, 0, len(order))
+	for _, gr := range order {
+		f := pendingFence{resource: gr}
+		inFlight := false
+		for _, s := range t.sources {
+			inFlight = inFlight || (s.resource == gr && s.fencing)
+		}
+		if inFlight {
+			continue
+		}
+		for _, s := range t.sources {
+			if s.resource == gr {
+				s.fencing, s.needFence, s.lastFence = true, false, now
+				f.tokens = append(f.tokens, s.beginFence())
+			}
+		}
+		fences = append(fences, f)
+	}
+	return fences
+}
+
+func (s *Source) fenceDue(now time.Time) bool {
+	since := now.Sub(s.lastFence)
+	if s.needFence {
+		if s.fenceFailed {
+			return since >= failedFenceInterval
+		}
+		return since >= minFenceInterval
+	}
+	if since < s.t.opts.Recheck {
+		return false
+	}
+	if !s.usable() && now.Sub(s.blockedSince) >= s.t.opts.FirstCheck {
+		return true
+	}
+	for _, r := range s.parkedRecords() {
+		if now.Sub(r.owner.park.since) >= s.t.opts.FirstCheck {
+			return true
+		}
+	}
+	return false
+}
+
+// fence makes one read. An error that is not ErrUnprovable is inconclusive: the
+// server is busy or away, its state is unknown, and the owners go on waiting.
+func (t *Tracker) fence(ctx context.Context, f pendingFence) {
+	ctx, cancel := context.WithTimeout(ctx, t.opts.FenceTimeout)
+	defer cancel()
+	rv, err := t.opts.Fencer.Fence(ctx, f.resource)
+	if err == nil {
+		for _, tok := range f.tokens {
+			if tok.src.ObserveFence(tok, rv) == VerdictIncomparable {
+				err = fmt.Errorf("fence of %s at resource version %q: %w", f.resource, rv, ErrUnprovable)
+			}
+		}
+	}
+	if err != nil {
+		t.logger.V(2).Info("Fence failed", "resource", f.resource.String(), "err", err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.opts.Metrics.Fence(f.resource, err)
+	for _, tok := range f.tokens {
+		tok.src.fencing = false
+		tok.src.unprovable = errors.Is(err, ErrUnprovable)
+		tok.src.fenceFailed = err != nil
+		if err != nil && !tok.src.unprovable && (tok.src.suspects() || !tok.src.usable()) {
+			tok.src.needFence = true
+		}
+	}
+	t.kickSafety()
+}
+
+func (s *Source) suspects() bool {
+	for _, r := range s.side {
+		if r.flags&flagSuspect != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *Tracker) snapshotSources() []*Source {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]*Source(nil), t.sources...)
+}

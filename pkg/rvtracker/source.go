@@ -1,0 +1,238 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Store is what the tracker needs of an informer's store; client-go's
+// cache.Store and cache.Indexer have it. The dynamic type must be comparable.
+type Store interface {
+	// LastStoreSyncResourceVersion is the RV that the store has reached.
+	LastStoreSyncResourceVersion() string
+	// GetByKey reads one object, by "namespace/name" or "name".
+	GetByKey(key string) (item any, exists bool, err error)
+}
+
+// observable is the optional face of a store of our patched client-go. fn is
+// called in order after each change was applied, outside the store's lock.
+type observable interface {
+	AddResourceVersionObserver(fn func(resourceVersion string))
+}
+
+// Source is the tracked state of one informer's store. All methods are safe for
+// concurrent use, except that calls of Observe must come in the store's order.
+type Source struct {
+	line
+	resource schema.GroupResource
+	store    Store
+	hooked   bool
+	pollMu   sync.Mutex
+
+	// Guarded by Tracker.mu.
+	epoch       uint64
+	regressions uint64
+	blocked     bool // as last told to users
+	users       []*Controller
+	side        []*record
+	records     int
+	deliveries  []*Delivery
+	// older and newer are what the store had reached at the last two marks. A write
+	// cannot come back with an RV that the store had before the request was sent.
+	older, newer version
+
+	needFence    bool
+	fencing      bool
+	blockedSince time.Time
+	lastFence    time.Time // last attempt
+	lastProof    time.Time // last answer that could be compared
+	lastSweep    time.Time
+	fenceFailed  bool
+	unprovable   bool
+	sweep        bool
+}
+
+// Resource is the resource that the source was registered for.
+func (s *Source) Resource() schema.GroupResource { return s.resource }
+
+// Observe tells that the store has applied everything up to rv. For stores of
+// our client-go the tracker plugs it in by itself; otherwise call it only where
+// the store's order is known. It is meant for the informer's goroutine: it never
+// blocks on a waiter and does not allocate for RVs of up to 19 digits.
+func (s *Source) Observe(rv string) {
+	lo, ok := parseFast(rv)
+	if !ok {
+		s.observeSlow(rv)
+		return
+	}
+	prev := s.cur.Swap(lo)
+	if lo >= prev && lo < s.gate.Load() {
+		return
+	}
+	s.moved(prev, lo)
+}
+
+func (s *Source) moved(prev, lo uint64) {
+	if lo < prev {
+		s.t.mu.Lock()
+		was := version{lo: prev}
+		if prev == bigLo {
+			was.big = s.big
+		}
+		s.regress(was)
+		s.t.mu.Unlock()
+	}
+	s.touch()
+}
+
+func (s *Source) observeSlow(rv string) {
+	v, ok := parseVersion(rv)
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	if !ok {
+		// The last comparable position stands: it neither erases nor satisfies a record.
+		s.t.opts.Metrics.Incomparable(s.resource, OriginStore)
+		return
+	}
+	if prev := s.setBig(v); v.less(prev) {
+		s.regress(prev)
+	}
+	s.touch()
+}
+
+// regress: the store went back from was. That alone does not tell a rewound
+// server from a relist served by one that lags, so nothing is dropped: everything
+// that reads this store waits until it is back where it was, and a fence is asked
+// for at once to tell the two apart.
+func (s *Source) regress(was version) {
+	s.regressions++
+	s.t.opts.Metrics.Regression(s.resource)
+	s.older, s.newer = version{}, version{}
+	if s.held {
+		// The relist that was waited for after a rewind.
+		s.settleLocked()
+		s.setGate()
+		return
+	}
+	if s.floor.less(was) {
+		s.floor = was
+	}
+	s.settleLocked()
+	s.setGate()
+	s.askFence()
+	s.t.logger.Info("Store went back to an older resource version", "resource", s.resource.String(),
+		"from", was.String(), "to", s.pos().String())
+}
+
+// settleLocked keeps the users' count of unusable sources in step.
+func (s *Source) settleLocked() {
+	s.settle()
+	blocked := !s.usable()
+	if blocked == s.blocked {
+		return
+	}
+	s.blocked = blocked
+	delta := int32(1)
+	if blocked {
+		s.blockedSince = s.t.opts.Clock.Now()
+	} else {
+		delta = -1
+	}
+	for _, c := range s.users {
+		c.blocked.Add(delta)
+		c.busy.Add(delta)
+	}
+}
+
+// poll reads the RV of a store that does not report by itself.
+func (s *Source) poll() {
+	if s.hooked {
+		return
+	}
+	s.pollMu.Lock()
+	defer s.pollMu.Unlock()
+	if rv := s.store.LastStoreSyncResourceVersion(); rv != "" {
+		s.Observe(rv)
+	}
+}
+
+// enter puts r, which awaits v, in the heap.
+func (s *Source) enter(r *record, v version) {
+	if r.idx < 0 {
+		r.setAwaited(v)
+		s.heap.push(r)
+	} else {
+		r.setAwaited(v)
+		s.heap.refresh(r)
+	}
+}
+
+// leave takes r out of heap and side.
+func (s *Source) leave(r *record) {
+	if r.idx >= 0 {
+		s.heap.remove(r)
+	}
+	s.leaveSide(r)
+	s.setGate()
+}
+
+func (s *Source) enterSide(r *record) {
+	if x := r.ext(); x.side == 0 {
+		s.side = append(s.side, r)
+		x.side = len(s.side)
+	}
+}
+
+func (s *Source) leaveSide(r *record) {
+	if r.flags&flagForced != 0 {
+		r.flags &^= flagForced
+		s.force--
+	}
+	if r.extra == nil || r.extra.side == 0 {
+		return
+	}
+	i, last := r.extra.side-1, len(s.side)-1
+	s.side[i] = s.side[last]
+	s.side[i].extra.side = i + 1
+	s.side[last] = nil
+	s.side = s.side[:last]
+	r.extra.side = 0
+}
+
+func (s *Source) askFence() {
+	s.needFence = true
+	s.t.kickSafety()
+}
+
+// Reached says whether the store is at rv or later, and in the epoch of the
+// server. It is false, too, for an RV that cannot be compared.
+func (s *Source) Reached(rv string) bool {
+	v, ok := parseVersion(rv)
+	if !ok {
+		return false
+	}
+	s.poll()
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	s.settleLocked()
+	return s.reached(v)
+}
+
+// RV is the last comparable RV that the store reached, or "".
+func (s *Source) RV() string {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	return s.pos().String()
+}
+
+// Epoch counts the rewinds of the server that were proven.
+func (s *Source) Epoch() uint64 {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	return s.epoch
+}

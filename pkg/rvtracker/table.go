@@ -1,0 +1,88 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// filterSize is a power of two, and large beside the owners that have writes in
+// flight at one time, so that an idle owner is told apart without the lock.
+const filterSize = 512
+
+// ownerTable finds an owner by name. It is keyed by hash, owners of equal hash
+// being chained, because a map keyed by the name costs twice the memory.
+// Everything but mayHold is guarded by the tracker's lock.
+type ownerTable struct {
+	seed   maphash.Seed
+	owners map[uint64]*owner
+	count  int
+	filter [filterSize]atomic.Int32
+}
+
+func newOwnerTable() *ownerTable {
+	return &ownerTable{seed: maphash.MakeSeed(), owners: map[uint64]*owner{}}
+}
+
+func (t *ownerTable) hash(name types.NamespacedName) uint64 {
+	h := maphash.String(t.seed, name.Name)
+	if name.Namespace != "" {
+		h ^= maphash.String(t.seed, name.Namespace) * 0x9e3779b97f4a7c15
+	}
+	return h
+}
+
+// mayHold is false only if no owner of this hash is in the table. Lock-free.
+func (t *ownerTable) mayHold(hash uint64) bool {
+	return t.filter[hash%filterSize].Load() != 0
+}
+
+func (t *ownerTable) get(hash uint64, name types.NamespacedName) *owner {
+	for o := t.owners[hash]; o != nil; o = o.chain {
+		if o.name == name {
+			return o
+		}
+	}
+	return nil
+}
+
+func (t *ownerTable) put(hash uint64, o *owner) {
+	o.chain = t.owners[hash]
+	t.owners[hash] = o
+	t.count++
+	t.filter[hash%filterSize].Add(1)
+}
+
+func (t *ownerTable) remove(o *owner) {
+	hash := t.hash(o.name)
+	head := t.owners[hash]
+	if head == o {
+		if o.chain == nil {
+			delete(t.owners, hash)
+		} else {
+			t.owners[hash] = o.chain
+		}
+	} else {
+		for head.chain != o {
+			head = head.chain
+		}
+		head.chain = o.chain
+	}
+	o.chain = nil
+	t.count--
+	t.filter[hash%filterSize].Add(-1)
+}
+
+func (t *ownerTable) each(f func(*owner)) {
+	for _, o := range t.owners {
+		for o != nil {
+			next := o.chain // f may remove o.
+			f(o)
+			o = next
+		}
+	}
+}

@@ -1,0 +1,179 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+)
+
+// Tracker is the shared tracker of a process. Make it with New, run it with Run.
+// All methods are safe for concurrent use.
+type Tracker struct {
+	opts     Options
+	start    time.Time
+	wakeCh   chan struct{}
+	safetyCh chan struct{}
+
+	// mu guards everything slow: records, parking, epochs. Informers take it only
+	// when their store goes back or an RV has more than 19 digits; reconcilers only
+	// for an owner that has something pending, or to record a write. One lock keeps
+	// an owner's check over several resources atomic with its parking.
+	mu          sync.Mutex
+	logger      klog.Logger
+	running     bool
+	fenceSeq    uint32
+	sources     []*Source
+	byStore     map[Store]*Source
+	lines       []*line
+	controllers []*Controller
+	ready       []wakeup
+	batch       []*record
+	ticks       int
+}
+
+// wakeup is a call to make without the lock, on the waker's goroutine.
+type wakeup struct {
+	c    *Controller
+	name types.NamespacedName
+	fn   func(error)
+	err  error
+}
+
+// New returns a tracker that does not run yet.
+func New(opts Options) *Tracker {
+	opts = opts.withDefaults()
+	return &Tracker{
+		opts:     opts,
+		start:    opts.Clock.Now(),
+		wakeCh:   make(chan struct{}, 1),
+		safetyCh: make(chan struct{}, 1),
+		byStore:  map[Store]*Source{},
+	}
+}
+
+// Register returns the source of a store, making it at the first call for that
+// store: an informer is tracked once, however many controllers share it. The
+// resource of the first call stands.
+func (t *Tracker) Register(resource schema.GroupResource, store Store) *Source {
+	t.mu.Lock()
+	s := t.byStore[store]
+	if s != nil {
+		t.mu.Unlock()
+		return s
+	}
+	s = &Source{resource: resource, store: store}
+	hook, hooked := store.(observable)
+	s.hooked = hooked
+	s.init(t)
+	t.byStore[store] = s
+	t.sources = append(t.sources, s)
+	t.mu.Unlock()
+
+	if !hooked {
+		s.poll()
+		return s
+	}
+	hook.AddResourceVersionObserver(s.Observe)
+	// The store may have synced long ago. An event that came since the line above
+	// knows better than this read.
+	if lo, ok := parseFast(store.LastStoreSyncResourceVersion()); ok {
+		s.cur.CompareAndSwap(0, lo)
+	}
+	return s
+}
+
+func (t *Tracker) kick() {
+	select {
+	case t.wakeCh <- struct{}{}:
+	default:
+	}
+}
+
+func (t *Tracker) kickSafety() {
+	select {
+	case t.safetyCh <- struct{}{}:
+	default:
+	}
+}
+
+// seen is called once for a record that its line has passed.
+func (t *Tracker) seen(r *record, now time.Time) {
+	if r.owner == nil {
+		t.push(wakeup{fn: r.extra.fn})
+		return
+	}
+	t.pass(r, now)
+	if r.resolved() {
+		o := r.owner
+		o.release(r)
+		t.finish(o, OutcomeSeen, now)
+	}
+}
+
+// pass notes that the awaited RV was reached.
+func (t *Tracker) pass(r *record, now time.Time) {
+	if r.flags&flagWrite != 0 {
+		latency := now.Sub(t.start) - time.Duration(r.at)
+		t.opts.Metrics.WriteToCache(r.owner.c.name, r.src.resource, max(0, latency))
+	}
+	r.flags &^= flagWrite | flagLower
+}
+
+// finish lets an owner without records go, waking it if it was parked.
+func (t *Tracker) finish(o *owner, outcome Outcome, now time.Time) {
+	if o.n > 0 {
+		return
+	}
+	if t.unpark(o, outcome, now) {
+		t.push(wakeup{c: o.c, name: o.name})
+	}
+	o.c.forget(o)
+}
+
+func (t *Tracker) push(w wakeup) {
+	t.ready = append(t.ready, w)
+	t.kick()
+}
+
+func (t *Tracker) park(o *owner, s *Source, now time.Time) {
+	if o.park == nil {
+		o.park = &parking{since: now, src: s}
+		o.c.parked++
+		t.opts.Metrics.WaitStarted(o.c.name, s.resource)
+		t.opts.Metrics.Parked(o.c.name, o.c.parked)
+	}
+	o.each(func(r *record) {
+		if r.hasDeletes() && r.flags&flagForced == 0 {
+			r.flags |= flagForced
+			r.src.force++
+			r.src.setGate()
+			// The object may have gone since it was looked up.
+			r.src.touch()
+		}
+	})
+}
+
+// unpark reports whether o was parked.
+func (t *Tracker) unpark(o *owner, outcome Outcome, now time.Time) bool {
+	if o.park == nil {
+		return false
+	}
+	t.opts.Metrics.WaitEnded(o.c.name, o.park.src.resource, now.Sub(o.park.since), outcome)
+	o.park = nil
+	o.c.parked--
+	t.opts.Metrics.Parked(o.c.name, o.c.parked)
+	o.each(func(r *record) {
+		if r.flags&flagForced != 0 {
+			r.flags &^= flagForced
+			r.src.force--
+			r.src.setGate()
+		}
+	})
+	return true
+}
