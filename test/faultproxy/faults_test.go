@@ -1,0 +1,334 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faultproxy
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+func TestTransparentWithoutFaults(t *testing.T) {
+	inBothEncodings(t, func(t *testing.T, h *harness) {
+		n, p := h.watch(t, "nodes"), h.watch(t, "pods")
+		h.api.send("nodes", watch.Added, "n1")
+		h.api.send("nodes", watch.Bookmark, "")
+		rv := h.api.send("nodes", watch.Deleted, "n1")
+		n.require(t, "ADDED n1", "BOOKMARK", "DELETED n1")
+		h.requireUntouched(t, p)
+		eventually(t, "progress is level", func() bool { return h.proxy.Progress(nodes).Delivered.ResourceVersion == rv })
+		pr := h.proxy.Progress(nodes)
+		require.Equal(t, rv, pr.Sent.ResourceVersion)
+		require.False(t, pr.Delivered.Time.Before(pr.Sent.Time))
+		require.Zero(t, pr.OldestWaiting)
+
+		close(h.api.open("nodes")[0].end)
+		eventually(t, "the backend's end reaches the client", n.isClosed)
+		require.Len(t, n.got(), 3, "a clean end must not look like an error")
+		require.Empty(t, h.proxy.Journal())
+	})
+}
+
+func TestBackendAbortReachesTheClient(t *testing.T) {
+	inBothEncodings(t, func(t *testing.T, h *harness) {
+		n, p := h.watch(t, "nodes"), h.watch(t, "pods")
+		h.api.send("nodes", watch.Added, "n1")
+		n.require(t, "ADDED n1")
+		close(h.api.open("nodes")[0].abort)
+		eventually(t, "the client's stream is over", n.isClosed)
+		require.Equal(t, "ERROR", n.got()[1], "a cut stream must not look like a clean end")
+		h.requireUntouched(t, p)
+	})
+}
+
+func TestHold(t *testing.T) {
+	inBothEncodings(t, func(t *testing.T, h *harness) {
+		n, p := h.watch(t, "nodes"), h.watch(t, "pods")
+		h.api.send("nodes", watch.Added, "n1")
+		n.require(t, "ADDED n1")
+
+		f := h.inject(t, Target{Resource: nodes}, Hold{})
+		first := h.api.send("nodes", watch.Added, "n2")
+		last := h.api.send("nodes", watch.Deleted, "n1")
+		close(h.api.open("nodes")[0].end)
+		eventually(t, "two events and the end are held", func() bool { return f.Stats().Held.Frames == 3 })
+		h.requireUntouched(t, p)
+		n.require(t, "ADDED n1")
+		require.False(t, n.isClosed(), "the backend's end must be held too")
+
+		s := f.Stats()
+		require.Equal(t, map[watch.EventType]int{watch.Added: 1, watch.Deleted: 1}, s.Held.Events)
+		require.Positive(t, s.Held.Bytes)
+		require.Zero(t, s.Released.Frames)
+		require.Equal(t, 1, s.Streams)
+		require.Equal(t, []string{first, last}, []string{s.FirstHeldRV, s.LastHeldRV})
+		pr := h.proxy.Progress(nodes)
+		require.Equal(t, last, pr.Sent.ResourceVersion)
+		require.NotEqual(t, last, pr.Delivered.ResourceVersion)
+		require.False(t, pr.OldestWaiting.IsZero())
+
+		f.Clear()
+		n.require(t, "ADDED n1", "ADDED n2", "DELETED n1")
+		eventually(t, "the end follows", n.isClosed)
+		require.Equal(t, f.Stats().Held, f.Stats().Released)
+		require.False(t, f.Stats().Until.IsZero())
+		f.Clear()
+	})
+}
+
+func TestHoldMeetsNewStreams(t *testing.T) {
+	initialEnd := map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	yes := true
+	tests := []struct {
+		name   string
+		target Target
+		effect Hold
+		want   []string
+		held   int
+	}{
+		{name: "initial events pass", target: Target{Resource: nodes}, want: []string{"ADDED n1", "BOOKMARK"}, held: 1},
+		{name: "initial events held", target: Target{Resource: nodes}, effect: Hold{Lists: true}, want: []string{}, held: 3},
+		{name: "running only", target: Target{Resource: nodes, Running: true}, want: []string{"ADDED n1", "BOOKMARK", "ADDED n2"}},
+		{name: "other user agent", target: Target{Resource: nodes, UserAgent: "kubectl/v1"}, want: []string{"ADDED n1", "BOOKMARK", "ADDED n2"}},
+		{name: "same user agent", target: Target{Resource: nodes, UserAgent: "kube-controller-manager/v1.37.0"}, want: []string{"ADDED n1", "BOOKMARK"}, held: 1},
+		{
+			name:   "predicate",
+			target: Target{Resource: nodes, Match: func(r Request) bool { return !r.SendInitialEvents }},
+			want:   []string{"ADDED n1", "BOOKMARK", "ADDED n2"},
+		},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			inBothEncodings(t, func(t *testing.T, h *harness) {
+				p := h.watch(t, "pods")
+				f := h.inject(t, tc.target, tc.effect)
+				n := h.watchWith(t, "nodes", metav1.ListOptions{
+					SendInitialEvents: &yes, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+				})
+				h.api.send("nodes", watch.Added, "n1")
+				h.api.sendPadded("nodes", watch.Bookmark, "", 0, initialEnd)
+				h.api.send("nodes", watch.Added, "n2")
+				eventually(t, "frames are held", func() bool { return f.Stats().Held.Frames == tc.held })
+				n.require(t, tc.want...)
+				h.requireUntouched(t, p)
+				n.require(t, tc.want...)
+				f.Clear()
+				n.require(t, "ADDED n1", "BOOKMARK", "ADDED n2")
+			})
+		})
+	}
+}
+
+func TestDelay(t *testing.T) {
+	inBothEncodings(t, func(t *testing.T, h *harness) {
+		n, p := h.watch(t, "nodes"), h.watch(t, "pods")
+		const by = 150 * time.Millisecond
+		f := h.inject(t, Target{Resource: nodes}, Delay{By: by})
+		sent := time.Now()
+		h.api.send("nodes", watch.Added, "n1")
+		h.api.send("nodes", watch.Modified, "n1")
+		n.require(t, "ADDED n1", "MODIFIED n1")
+		require.GreaterOrEqual(t, n.timeOf(0).Sub(sent), by)
+
+		require.NoError(t, f.SetDelay(time.Hour))
+		h.api.send("nodes", watch.Modified, "n1")
+		close(h.api.open("nodes")[0].end)
+		eventually(t, "frame and end wait", func() bool { return f.Stats().Held.Frames == 4 })
+		h.requireUntouched(t, p)
+		require.Len(t, n.got(), 2)
+		require.False(t, n.isClosed())
+		require.NoError(t, f.SetDelay(0))
+		n.require(t, "ADDED n1", "MODIFIED n1", "MODIFIED n1")
+		eventually(t, "the end follows", n.isClosed)
+		require.Equal(t, 4, f.Stats().Released.Frames)
+
+		require.Error(t, f.SetDelay(-1))
+		hold := h.inject(t, Target{Resource: nodes}, Hold{})
+		require.ErrorContains(t, hold.SetDelay(1), "Hold")
+	})
+}
+
+func TestStopReading(t *testing.T) {
+	inBothEncodings(t, func(t *testing.T, h *harness) {
+		n, p := h.watch(t, "nodes"), h.watch(t, "pods")
+		f := h.inject(t, Target{Resource: nodes}, StopReading{})
+		w := h.api.open("nodes")[0]
+		const frames, size = 64, 32 << 10 // 2 MiB: far more than the stream's window and the server's buffers
+		for range frames {
+			h.api.sendPadded("nodes", watch.Modified, "n1", size, nil)
+		}
+		// As much again as the stalled stream holds goes past it on the same connections.
+		for range frames {
+			h.api.sendPadded("pods", watch.Modified, "p1", size, nil)
+		}
+		eventually(t, "the other stream has all", func() bool { return len(p.got()) == frames })
+		h.requireUntouched(t, p)
+		require.Empty(t, n.got())
+		require.Less(t, w.writtenSoFar(), frames/2, "the backend must feel the back-pressure")
+		require.LessOrEqual(t, f.Stats().Held.Frames, 1)
+		f.Clear()
+		eventually(t, "everything is delivered", func() bool { return len(n.got()) == frames })
+	})
+}
+
+func TestDropStream(t *testing.T) {
+	inBothEncodings(t, func(t *testing.T, h *harness) {
+		n, p := h.watch(t, "nodes"), h.watch(t, "pods")
+		w := h.api.open("nodes")[0]
+		f := h.inject(t, Target{Resource: nodes, Running: true}, DropStream{})
+		select {
+		case <-w.gone:
+		case <-time.After(20 * time.Second):
+			require.Fail(t, "the backend's stream was not abandoned")
+		}
+		h.requireUntouched(t, p)
+		require.False(t, n.isClosed(), "the client's stream must stay open")
+		require.Empty(t, n.got())
+		require.Equal(t, 1, f.Stats().Streams)
+
+		// A reconnect heals, because only the running stream was targeted.
+		again := h.watch(t, "nodes")
+		h.api.send("nodes", watch.Added, "n1")
+		again.require(t, "ADDED n1")
+		require.Empty(t, n.got())
+		f.Clear()
+		eventually(t, "the half-open stream ends", n.isClosed)
+		require.False(t, again.isClosed())
+	})
+}
+
+func TestFilters(t *testing.T) {
+	tests := []struct {
+		name    string
+		effect  Effect
+		dropped int
+		want    []string
+	}{
+		{name: "bookmarks but the initial one", effect: SuppressBookmarks{}, dropped: 1, want: []string{"BOOKMARK", "ADDED n1", "ADDED n2", "DELETED n1", "ADDED n3"}},
+		{name: "next event", effect: DropEvents{Count: 1}, dropped: 1, want: []string{"BOOKMARK", "BOOKMARK", "ADDED n2", "DELETED n1", "ADDED n3"}},
+		{
+			name:    "one delete by uid",
+			effect:  DropEvents{Count: 1, Match: func(e Event) bool { return e.Type == watch.Deleted && e.UID == "uid-n1" && e.Name == "n1" }},
+			dropped: 1,
+			want:    []string{"BOOKMARK", "ADDED n1", "BOOKMARK", "ADDED n2", "ADDED n3"},
+		},
+		{name: "all events", effect: DropEvents{}, dropped: 4, want: []string{"BOOKMARK", "BOOKMARK"}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			inBothEncodings(t, func(t *testing.T, h *harness) {
+				n, p := h.watch(t, "nodes"), h.watch(t, "pods")
+				f := h.inject(t, Target{Resource: nodes}, tc.effect)
+				h.api.sendPadded("nodes", watch.Bookmark, "", 0, map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+				h.api.send("nodes", watch.Added, "n1")
+				h.api.send("nodes", watch.Bookmark, "")
+				h.api.send("nodes", watch.Added, "n2")
+				h.api.send("nodes", watch.Deleted, "n1")
+				h.api.send("nodes", watch.Added, "n3")
+				eventually(t, "all frames have arrived", func() bool { return f.Stats().Seen.Frames == 6 })
+				n.require(t, tc.want...)
+				h.requireUntouched(t, p)
+				n.require(t, tc.want...)
+				s := f.Stats()
+				require.Equal(t, tc.dropped, s.Dropped.Frames)
+				require.NotEmpty(t, s.FirstHeldRV)
+				require.Equal(t, len(tc.want), s.Seen.Frames-s.Dropped.Frames)
+			})
+		})
+	}
+}
+
+func TestFiltersComposeWithDelay(t *testing.T) {
+	inBothEncodings(t, func(t *testing.T, h *harness) {
+		n, p := h.watch(t, "nodes"), h.watch(t, "pods")
+		h.inject(t, Target{Resource: nodes}, SuppressBookmarks{})
+		d := h.inject(t, Target{Resource: nodes}, Delay{By: time.Hour})
+		hold := h.inject(t, Target{Resource: nodes}, Hold{})
+		h.api.send("nodes", watch.Bookmark, "")
+		h.api.send("nodes", watch.Added, "n1")
+		eventually(t, "both keep the event", func() bool { return d.Stats().Held.Frames == 1 && hold.Stats().Held.Frames == 1 })
+		hold.Clear()
+		h.requireUntouched(t, p)
+		require.Empty(t, n.got(), "the delay is still in force")
+		d.Clear()
+		n.require(t, "ADDED n1")
+	})
+}
+
+func TestGone(t *testing.T) {
+	inBothEncodings(t, func(t *testing.T, h *harness) {
+		n, p := h.watch(t, "nodes"), h.watch(t, "pods")
+		hold := h.inject(t, Target{Resource: nodes}, Hold{})
+		h.api.send("nodes", watch.Added, "n1")
+		eventually(t, "the event is held", func() bool { return hold.Stats().Held.Frames == 1 })
+		f := h.inject(t, Target{Resource: nodes}, Gone{Resumed: true})
+		requireExpired := func(w *clientWatch) {
+			w.require(t, "ERROR")
+			err := apierrors.FromObject(w.last().Object)
+			require.True(t, apierrors.IsResourceExpired(err), "%v", err)
+			eventually(t, "the stream ends", w.isClosed)
+		}
+		requireExpired(n)
+		require.Equal(t, 1, hold.Stats().Dropped.Frames)
+		hold.Clear()
+
+		w, err := h.client.CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{ResourceVersion: "100"})
+		require.NoError(t, err)
+		requireExpired(collect(t, w))
+		require.Equal(t, 1, f.Stats().Requests)
+		h.watchWith(t, "nodes", metav1.ListOptions{ResourceVersion: "0"}) // from scratch: not refused
+		f.Clear()
+		again := h.watch(t, "nodes")
+		h.api.send("nodes", watch.Added, "n2")
+		again.require(t, "ADDED n2")
+		h.requireUntouched(t, p)
+	})
+}
+
+func TestAnswers(t *testing.T) {
+	tests := []struct {
+		name   string
+		effect Effect
+		check  func(error) bool
+		code   int
+	}{
+		{name: "too large resource version", effect: TooLargeRV{Current: 7, Count: 1}, code: http.StatusGatewayTimeout, check: func(err error) bool {
+			return apierrors.IsTimeout(err) && apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+		}},
+		{name: "too many requests", effect: TooManyRequests{RetryAfter: time.Second, Count: 1}, code: http.StatusTooManyRequests, check: apierrors.IsTooManyRequests},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			inBothEncodings(t, func(t *testing.T, h *harness) {
+				p := h.watch(t, "pods")
+				before := h.proxy.Requests()
+				f := h.inject(t, Target{Resource: nodes}, tc.effect)
+				_, err := h.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{ResourceVersion: "900"})
+				require.NoError(t, err, "client-go waits for Retry-After and asks again")
+				require.Equal(t, 1, f.Stats().Requests)
+				got := h.proxy.Requests().Since(before)
+				key := RequestKey{Verb: "list", Resource: nodes, UserAgent: "kube-controller-manager/v1.37.0"}
+				refused, served := key, key
+				refused.Code, served.Code = tc.code, http.StatusOK
+				require.Equal(t, Counts{refused: 1, served: 1}, got)
+				f.Clear()
+
+				// Seen without client-go's own retries.
+				f = h.inject(t, Target{Resource: nodes}, tc.effect)
+				res := h.raw(t, "/api/v1/nodes?resourceVersion=900")
+				require.Equal(t, tc.code, res.code)
+				require.Equal(t, "1", res.header.Get("Retry-After"))
+				require.True(t, tc.check(res.err), "%v", res.err)
+				require.Equal(t, 1, f.Stats().Requests)
+				h.requireUntouched(t, p)
+			})
+		})
+	}
+}
