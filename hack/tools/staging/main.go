@@ -8,6 +8,7 @@
 //	staging update [PATCH]   write edits of the copies back to staging-patches/; PATCH, as
 //	                         "kubernetes/0003-title", takes the files that no patch touches yet
 //	staging verify           series, headers, sizes, fuzz 0, no offsets, round trip
+//	staging packages         list the Go packages that the patches touch
 //
 // It uses the standard library, git and go only: it has to run before anything else can be built.
 package main
@@ -23,7 +24,7 @@ func main() {
 	root := flag.String("root", ".", "root of the checkout")
 	force := flag.Bool("force", false, "apply: throw away edits of the copies that are not in a patch yet")
 	flag.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: staging [-root DIR] [-force] apply | update [PATCH] | verify")
+		fmt.Fprintln(os.Stderr, "usage: staging [-root DIR] [-force] apply | update [PATCH] | verify | packages")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -39,7 +40,7 @@ func run(root string, force bool, args []string) error {
 		return err
 	}
 	if len(args) == 0 {
-		return fmt.Errorf("say apply, update or verify")
+		return fmt.Errorf("say apply, update [PATCH], verify or packages")
 	}
 	project, err := load(root)
 	if err != nil {
@@ -56,6 +57,11 @@ func run(root string, force bool, args []string) error {
 		return project.update(into)
 	case args[0] == "verify" && len(args) == 1:
 		return project.verify()
+	case args[0] == "packages" && len(args) == 1:
+		for _, pkg := range project.packages() {
+			fmt.Println(pkg)
+		}
+		return nil
 	}
-	return fmt.Errorf("unknown call %q: say apply, update [PATCH] or verify", args)
+	return fmt.Errorf("unknown call %q: say apply, update [PATCH], verify or packages", args)
 }

@@ -5,11 +5,12 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -51,12 +52,7 @@ func (p *patch) files() []string {
 			seen[file] = true
 		}
 	}
-	files := make([]string, 0, len(seen))
-	for f := range seen {
-		files = append(files, f)
-	}
-	sort.Strings(files)
-	return files
+	return slices.Sorted(maps.Keys(seen))
 }
 
 // changedLines counts the lines that the diff adds and removes.

@@ -8,10 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -117,6 +119,21 @@ func (p *project) module(name string) *module {
 		}
 	}
 	return nil
+}
+
+// packages lists the import paths of the packages that the patches touch, sorted.
+func (p *project) packages() []string {
+	seen := map[string]bool{}
+	for _, m := range p.modules {
+		for _, pt := range m.patches {
+			for _, f := range pt.files() {
+				if strings.HasSuffix(f, ".go") {
+					seen[path.Join(m.path, path.Dir(f))] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
 }
 
 // base downloads the published module if need be and returns its folder in the module cache.

@@ -208,6 +208,17 @@ func TestEditsAreNotLost(t *testing.T) {
 	c.ok(c.project().apply(true))
 }
 
+func TestPackages(t *testing.T) {
+	c := newCheckout(t)
+	c.ok(c.project().apply(false))
+	c.write(c.tree(), "sub/seam.go", "package sub\n")
+	c.write(c.tree(), "sub/notes.txt", "no package\n")
+	c.ok(c.project().update("lib/0001-seam"))
+	if got := c.project().packages(); len(got) != 1 || got[0] != "example.org/lib/sub" {
+		t.Errorf("packages %q", got)
+	}
+}
+
 func TestBadInput(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil func(c *checkout)

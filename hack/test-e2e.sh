@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Copyright The Fresh KCM Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Runs the end-to-end suites on a real control plane. Arguments go to ginkgo, as in
+# hack/test-e2e.sh --label-filter=smoke
+
+source "$(dirname "$0")/lib.sh"
+
+export FRESH_KCM_REQUIRE_BINARIES=1
+mkdir -p _output/e2e
+args=(--junit-report="${ROOT}/_output/e2e/junit.xml" --timeout=60m --poll-progress-after=60s)
+for arg in "$@"; do
+  args+=("${arg}")
+done
+go test -count=1 -timeout 65m -v ./test/e2e/... -args "${args[@]/#--/--ginkgo.}"

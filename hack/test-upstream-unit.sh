@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Copyright The Fresh KCM Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Runs upstream's own unit tests of every package that a patch touches, on the patched tree, with this
+# project's gates on and off. client-go knows no such gates: its tests run as upstream runs them, and
+# once more without AtomicFIFO, on which the gates depend.
+
+source "$(dirname "$0")/lib.sh"
+
+mapfile -t packages < <(go -C hack/tools/staging run . -root "${ROOT}" packages)
+overlay=_output/upstream-unit
+rm -rf "${overlay}" && mkdir -p "${overlay}"
+
+kubernetes=()
+clientgo=()
+entries=()
+for package in "${packages[@]}"; do
+  case ${package} in
+  k8s.io/client-go/*) clientgo+=("${package}") ;;
+  k8s.io/kubernetes/*)
+    kubernetes+=("${package}")
+    name=$(go list -f '{{.Name}}' "${package}")
+    dir=$(go list -f '{{.Dir}}' "${package}")
+    file=${overlay}/$(tr / _ <<<"${package}").go
+    sed "s/^package PACKAGE$/package ${name}/" hack/upstream-unit-gates.go.tmpl >"${file}"
+    entries+=("\"${dir}/zz_fresh_gates_test.go\": \"${ROOT}/${file}\"")
+    ;;
+  *) die "no rule for the tests of ${package}" ;;
+  esac
+done
+printf '{"Replace": {%s}}\n' "$(IFS=,; echo "${entries[*]}")" >"${overlay}/overlay.json"
+
+for on in true false; do
+  if ((${#kubernetes[@]})); then
+    echo "--- upstream's unit tests of ${#kubernetes[@]} patched packages of k8s.io/kubernetes, gates ${on}"
+    FRESH_KCM_GATES=${on} go test -overlay "${overlay}/overlay.json" "${kubernetes[@]}"
+  fi
+  if ((${#clientgo[@]})); then
+    echo "--- upstream's unit tests of ${#clientgo[@]} patched packages of k8s.io/client-go, AtomicFIFO ${on}"
+    KUBE_FEATURE_AtomicFIFO=${on} go test "${clientgo[@]}"
+  fi
+done
