@@ -229,6 +229,12 @@ func (a *fakeAPI) open(resource string) []*fakeWatch {
 	return out
 }
 
+func (a *fakeAPI) everOpened() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.watches)
+}
+
 func (a *fakeAPI) requestsSeen() []seen {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -255,7 +261,7 @@ func (a *fakeAPI) sendPadded(resource string, typ watch.EventType, name string, 
 		obj = &corev1.Pod{ObjectMeta: meta}
 	}
 	for _, w := range a.open(resource) {
-		w.events <- watch.Event{Type: typ, Object: obj}
+		w.events <- watch.Event{Type: typ, Object: obj.DeepCopyObject()} // encoding writes to it
 	}
 	return rv
 }

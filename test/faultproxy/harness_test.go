@@ -112,8 +112,8 @@ func (h *harness) watch(t *testing.T, resource string) *clientWatch {
 // watchWith opens a watch and returns once it runs through proxy and backend.
 func (h *harness) watchWith(t *testing.T, resource string, opts metav1.ListOptions) *clientWatch {
 	t.Helper()
-	before := len(h.proxy.Watches())
-	apis := len(h.api.open(resource)) + len(h.other.open(resource))
+	before := h.newestWatch()
+	served := h.api.everOpened() + h.other.everOpened()
 	var w watch.Interface
 	var err error
 	switch resource {
@@ -124,9 +124,18 @@ func (h *harness) watchWith(t *testing.T, resource string, opts metav1.ListOptio
 	}
 	require.NoError(t, err)
 	eventually(t, "the watch is open", func() bool {
-		return len(h.proxy.Watches()) > before && len(h.api.open(resource))+len(h.other.open(resource)) > apis
+		return h.newestWatch() > before && h.api.everOpened()+h.other.everOpened() > served
 	})
 	return collect(t, w)
+}
+
+// newestWatch is the id of the watch that was opened last.
+func (h *harness) newestWatch() int64 {
+	ws := h.proxy.Watches()
+	if len(ws) == 0 {
+		return 0
+	}
+	return ws[len(ws)-1].ID
 }
 
 func collect(t *testing.T, w watch.Interface) *clientWatch {

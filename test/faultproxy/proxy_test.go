@@ -163,7 +163,8 @@ func TestSwitchBackend(t *testing.T) {
 			if how == CutConnections {
 				require.EqualValues(t, 2, h.dials.Load())
 			}
-			require.Equal(t, "b", h.proxy.Watches()[0].Backend)
+			ws := h.proxy.Watches()
+			require.Equal(t, "b", ws[len(ws)-1].Backend)
 		})
 	}
 }
