@@ -34,10 +34,10 @@ printf '{"Replace": {%s}}\n' "$(IFS=,; echo "${entries[*]}")" >"${overlay}/overl
 for on in true false; do
   if ((${#kubernetes[@]})); then
     echo "--- upstream's unit tests of ${#kubernetes[@]} patched packages of k8s.io/kubernetes, gates ${on}"
-    FRESH_KCM_GATES=${on} go test -overlay "${overlay}/overlay.json" "${kubernetes[@]}"
+    FRESH_KCM_GATES=${on} go test -count=1 -overlay "${overlay}/overlay.json" "${kubernetes[@]}"
   fi
   if ((${#clientgo[@]})); then
     echo "--- upstream's unit tests of ${#clientgo[@]} patched packages of k8s.io/client-go, AtomicFIFO ${on}"
-    KUBE_FEATURE_AtomicFIFO=${on} go test "${clientgo[@]}"
+    KUBE_FEATURE_AtomicFIFO=${on} go test -count=1 "${clientgo[@]}"
   fi
 done
