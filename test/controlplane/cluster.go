@@ -11,12 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 )
 
 // Cluster is a running control plane.
@@ -122,11 +123,8 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 	if err := c.etcd.start(ctx); err != nil {
 		return err
 	}
-	// One after the other: the first fills the empty etcd, and the others' start-up then finds it done.
-	for range c.options.APIServers {
-		if _, err := c.StartAPIServer(ctx, c.options.APIServer); err != nil {
-			return err
-		}
+	if _, err := c.StartAPIServer(ctx, c.options.APIServer); err != nil {
+		return err
 	}
 	if _, err := c.writeKubeconfig("admin", c.firstServer().URL(), c.CAData(), credentials{keyPair: c.admin}); err != nil {
 		return err
@@ -137,7 +135,29 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 	if c.kwok, err = c.newKwok(); err != nil {
 		return err
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	g, gctx := errgroup.WithContext(ctx)
+	c.startOthers(gctx, g)
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, k := range c.options.KCMs {
+		if !k.NoWaitForLeader {
+			return c.waitServiceAccount(ctx)
+		}
+	}
+	return nil
+}
+
+// startOthers starts what needs no more than a first apiserver.
+func (c *Cluster) startOthers(ctx context.Context, g *errgroup.Group) {
+	g.Go(func() error {
+		for range c.options.APIServers - 1 {
+			if _, err := c.StartAPIServer(ctx, c.options.APIServer); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	g.Go(func() error { return c.scheduler.start(ctx) })
 	for _, k := range c.options.KCMs {
 		g.Go(func() error {
@@ -155,7 +175,23 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 		_, err := c.nodes.Create(ctx, c.options.Nodes)
 		return err
 	})
-	return g.Wait()
+}
+
+// waitServiceAccount waits for what a pod in the namespace default cannot be created without, so that a
+// test sees no creation fail.
+func (c *Cluster) waitServiceAccount(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(c.AdminConfig())
+	if err != nil {
+		return fmt.Errorf("waiting for service account default/default: %w", err)
+	}
+	err = retry(ctx, apierrors.IsNotFound, func() error {
+		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for service account default/default: %w", err)
+	}
+	return nil
 }
 
 // newComponent makes a component with its ports. The caller sets args and ready before starting it, and
@@ -253,80 +289,6 @@ func (c *Cluster) Keep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.keep = true
-}
-
-// Stop ends every component, clients before servers, and removes a temporary directory unless it is to
-// be kept. It takes seconds at most whatever state the components are in, so the context serves for
-// logging only. The error is about processes that could not be ended. A second call does nothing.
-func (c *Cluster) Stop(ctx context.Context) error {
-	c.mu.Lock()
-	if c.stopped {
-		c.mu.Unlock()
-		return nil
-	}
-	c.stopped = true
-	components := slices.Clone(c.components)
-	c.mu.Unlock()
-
-	var errs []error
-	for _, wave := range stopOrder(components) {
-		var g sync.WaitGroup
-		results := make([]error, len(wave))
-		for i, comp := range wave {
-			g.Go(func() { results[i] = comp.Stop() })
-		}
-		g.Wait()
-		errs = append(errs, results...)
-	}
-	failed := false
-	for _, comp := range components {
-		errs = append(errs, comp.gone())
-		failed = failed || comp.failed
-		for _, port := range comp.ports {
-			port.release()
-		}
-	}
-	c.mu.Lock()
-	keep := c.keep || failed || !c.temporary
-	c.mu.Unlock()
-	if !keep {
-		errs = append(errs, os.RemoveAll(c.dir))
-	} else {
-		klog.FromContext(ctx).V(1).Info("Kept the control plane's files", "dir", c.dir)
-	}
-	return errors.Join(errs...)
-}
-
-// stopOrder puts components that depend on others before those.
-func stopOrder(components []*Component) [][]*Component {
-	waves := make([][]*Component, 3)
-	for _, comp := range components {
-		wave := 0
-		switch {
-		case strings.HasPrefix(comp.name, kubeAPIServer):
-			wave = 1
-		case comp.name == etcdBinary:
-			wave = 2
-		}
-		waves[wave] = append(waves[wave], comp)
-	}
-	return waves
-}
-
-// gone returns an error if any process of the component's last process group is left.
-func (c *Component) gone() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.proc == nil {
-		return nil
-	}
-	if !c.proc.exited() {
-		return fmt.Errorf("%s: pid %d is still running", c.name, c.proc.pid())
-	}
-	if err := processGroupGone(c.proc.pid()); err != nil {
-		return fmt.Errorf("%s: %w", c.name, err)
-	}
-	return nil
 }
 
 func (c *Cluster) firstServer() *APIServer {

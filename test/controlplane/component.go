@@ -53,6 +53,7 @@ type Component struct {
 	proc      *process
 	logOffset int64
 	state     State
+	ending    bool // the present process is to exit
 	failed    bool // has ever died by itself or not become ready
 }
 
@@ -170,9 +171,7 @@ func (c *Component) end(op string, how func(*process) error) error {
 func (c *Component) endLocked(op string, how func(*process) error) error {
 	c.mu.Lock()
 	p := c.proc
-	if c.state != StateFailed {
-		c.state = StateStopped // before the signal, so that the exit is not taken for a failure
-	}
+	c.ending = true // so that the exit is not taken for a failure
 	c.mu.Unlock()
 	if p == nil {
 		return nil
@@ -220,7 +219,7 @@ func (c *Component) setState(s State) {
 	changed := c.state != s
 	c.state = s
 	c.mu.Unlock()
-	if c.progress != nil && (changed || s == StateStopped) {
+	if c.progress != nil && changed {
 		c.progress(c.name, s)
 	}
 }

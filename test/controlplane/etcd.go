@@ -61,14 +61,16 @@ func (c *Cluster) newEtcd() (*Component, error) {
 
 func (c *Cluster) etcdDataDir() string { return filepath.Join(c.dir, "data", "etcd") }
 
-// WithEtcdStopped stops the apiservers and etcd, calls f with etcd's data directory, and starts them
+// WithEtcdStopped ends the apiservers and etcd, calls f with etcd's data directory, and starts them
 // again on the same addresses, in whatever state f leaves the directory. To rewind a cluster: copy the
 // directory away in one call and back in another, later one. The other components stay up and see
-// their connections drop. After an error from f nothing is started again.
+// their connections drop; a kube-controller-manager exits if the apiservers, which need three seconds to
+// start, are away for longer than its renew deadline. After an error from f nothing is started again.
 func (c *Cluster) WithEtcdStopped(ctx context.Context, f func(dataDir string) error) error {
 	servers := c.APIServers()
 	for _, s := range servers {
-		if err := s.Stop(); err != nil {
+		// Killed: a graceful end would wait for the clients, which have no reason to leave.
+		if err := s.Kill(); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ package controlplane
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -63,6 +65,9 @@ func startCluster(t *testing.T, options Options) (context.Context, *Cluster) {
 		require.NoError(t, c.Stop(ctx), "a second Stop")
 		for _, pid := range pids {
 			require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "pid %d", pid)
+		}
+		if !t.Failed() {
+			require.NoError(t, os.RemoveAll(c.Dir()), "kept after a failure that the test made")
 		}
 	})
 	return ctx, c
@@ -203,7 +208,15 @@ func TestCluster(t *testing.T) {
 		require.Equal(t, kubeScheduler, failure.Component)
 		require.Contains(t, failure.Exit, "exit status 1")
 		require.Contains(t, strings.Join(failure.LogTail, "\n"), "unknown flag: --no-such-flag")
-		require.NoError(t, c.Scheduler().Restart(ctx, func(o *ProcessOptions) { o.Args = nil }))
+
+		taken, err := net.Listen("tcp", c.Scheduler().ports[0].addr())
+		require.NoError(t, err)
+		err = c.Scheduler().Restart(ctx, func(o *ProcessOptions) { o.Args = nil })
+		require.ErrorIs(t, err, ErrAddressInUse)
+		first, _, _ := strings.Cut(err.Error(), "\n")
+		require.Contains(t, first, taken.Addr().String())
+		require.NoError(t, taken.Close())
+		require.NoError(t, c.Scheduler().Restart(ctx))
 	})
 }
 
@@ -283,7 +296,9 @@ func TestLeaderHandoverAndRewind(t *testing.T) {
 	}))
 	rewound, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1})
 	require.NoError(t, err)
-	require.Less(t, rewound.ResourceVersion, before.ResourceVersion)
+	order, err := resourceversion.CompareResourceVersion(rewound.ResourceVersion, before.ResourceVersion)
+	require.NoError(t, err)
+	require.Negative(t, order)
 	t.Logf("resource version %s, after the rewind %s", before.ResourceVersion, rewound.ResourceVersion)
 	_, err = client.AppsV1().DaemonSets(metav1.NamespaceDefault).Get(ctx, "after", metav1.GetOptions{})
 	require.ErrorContains(t, err, "not found")

@@ -98,7 +98,6 @@ func (c *Cluster) StartKCM(ctx context.Context, options KCMOptions) (*KCM, error
 	if err != nil {
 		return nil, err
 	}
-	// /metrics, by which leadership is known, is answered only after /healthz is.
 	direct, err := c.clientKubeconfig(k.name, kcmUser)
 	if err != nil {
 		return nil, err
@@ -125,7 +124,10 @@ func (c *Cluster) StartKCM(ctx context.Context, options KCMOptions) (*KCM, error
 	}
 	k.ready = k.leads
 	if options.NoWaitForLeader {
-		k.ready = func(ctx context.Context) error { return c.probe(ctx, k.URL()+"/healthz") }
+		k.ready = func(ctx context.Context) error {
+			_, err := k.IsLeader(ctx)
+			return err
+		}
 	}
 	if err := k.start(ctx); err != nil {
 		return nil, err

@@ -63,6 +63,7 @@ func (c *Cluster) newKwok() (*Component, error) {
 			"--manage-nodes-with-label-selector=" + AliveLabel,
 			"--node-lease-duration-seconds=" + strconv.Itoa(int(lease.Seconds())),
 			"--server-address=" + comp.ports[0].addr(),
+			"--cidr=10.128.0.0/9", // addresses of pods; nothing is ever sent there
 		}, nil
 	}
 	client, err := etcdHTTPClient(c.pki)

@@ -55,8 +55,8 @@ func (n *Nodes) Names() []string {
 	return slices.Clone(n.names)
 }
 
-// Create makes nodes, waits until they are Ready, and returns their names. The numbers in the names go
-// on from those of earlier calls.
+// Create makes nodes, waits until they are Ready, and returns their names. They are open to pods, tainted
+// by nothing but the options. The numbers in the names go on from those of earlier calls.
 func (n *Nodes) Create(ctx context.Context, options NodeOptions) ([]string, error) {
 	if options.Count == 0 {
 		return nil, nil
@@ -80,8 +80,18 @@ func (n *Nodes) Create(ctx context.Context, options NodeOptions) ([]string, erro
 	for _, node := range made {
 		byName[node.Name] = node
 	}
+	taints, err := json.Marshal(map[string]any{"spec": map[string]any{"taints": options.Taints}})
+	if err != nil {
+		return nil, fmt.Errorf("creating nodes: %w", err)
+	}
 	err = n.each(ctx, names, func(ctx context.Context, name string) error {
 		_, err := client.CoreV1().Nodes().Create(ctx, byName[name], metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) { // it may, after an answer that was lost
+			return err
+		}
+		// Admission has added the taint not-ready, which keeps DaemonSet pods away and which the node
+		// lifecycle controller would remove at its own rate, a thousand nodes in minutes.
+		_, err = client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, taints, metav1.PatchOptions{})
 		return err
 	})
 	if err != nil {

@@ -70,8 +70,8 @@ type KCMOptions struct {
 	Server string
 	// CAData is the PEM bundle that Server's certificate is checked against. Empty means the cluster's.
 	CAData []byte
-	// NoWaitForLeader makes start and restart return at /healthz rather than when it leads and has built
-	// its controllers, as a standby needs it.
+	// NoWaitForLeader makes start and restart return when it answers on its secure port rather than
+	// when it leads and has built its controllers, as a standby needs it.
 	NoWaitForLeader bool
 	// ProcessOptions change its command line, timings for instance.
 	ProcessOptions

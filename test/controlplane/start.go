@@ -79,7 +79,7 @@ func (c *Component) run(ctx context.Context) error {
 		return c.errorf("start", err)
 	}
 	c.mu.Lock()
-	c.proc, c.logOffset = p, info.Size()
+	c.proc, c.logOffset, c.ending = p, info.Size(), false
 	c.mu.Unlock()
 	c.setState(StateStarting)
 	go c.watch(p)
@@ -100,7 +100,7 @@ func (c *Component) run(ctx context.Context) error {
 func (c *Component) watch(p *process) {
 	<-p.done
 	c.mu.Lock()
-	failed := c.proc == p && c.state != StateStopped
+	failed := c.proc == p && !c.ending
 	if failed {
 		c.failed = true
 	}
