@@ -1,0 +1,185 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/display"
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+)
+
+var _ display.View = Snapshot{}
+
+// Lines shows the whole lab.
+func (s Snapshot) Lines(columns int) []display.Line {
+	var lines []display.Line
+	add := func(style display.Style, text string) {
+		lines = append(lines, display.Line{Text: text, Style: style})
+	}
+	title, style := fmt.Sprintf("Fresh KCM lab: %s", s.Phase), display.Bold
+	switch {
+	case s.Phase == Ready:
+		style = display.Good
+		title += fmt.Sprintf(" after %s, running for %s", seconds(s.ReadyAfter), display.Clock(s.Elapsed))
+	case s.Phase == Starting:
+		title += ", " + display.Clock(s.Elapsed)
+		if s.Waiting != "" {
+			title += ", " + s.Waiting
+		}
+	}
+	add(style, title)
+	add(display.Normal, "")
+
+	rows := [][]string{{"COMPONENT", "STATE", "PID", "VERSION", "RESTARTS"}}
+	for _, c := range s.Components {
+		rows = append(rows, []string{c.Name, string(c.State), pid(c), c.Version, strconv.Itoa(c.Restarts)})
+	}
+	for i, row := range display.Table(rows) {
+		style := display.Normal
+		switch {
+		case i == 0:
+			style = display.Faint
+		case s.Components[i-1].State == controlplane.StateFailed:
+			style = display.Bad
+		}
+		add(style, row)
+		if i == 0 {
+			continue
+		}
+		if c := s.Components[i-1]; c.Trouble != "" {
+			add(display.Bad, "  "+c.Trouble)
+			for _, line := range c.Tail {
+				add(display.Faint, "  | "+line)
+			}
+		}
+	}
+	add(display.Normal, "")
+	add(display.Normal, fmt.Sprintf("Nodes      %s %d/%d Ready", bar(s.NodesReady, s.NodesWanted), s.NodesReady, s.NodesWanted))
+	add(display.Normal, fmt.Sprintf("DaemonSet  %s %s", bar(s.DaemonSet.Ready, s.NodesWanted), s.DaemonSet))
+	if len(s.Gates) > 0 {
+		for _, line := range s.gateLines(columns) {
+			add(display.Normal, line)
+		}
+	}
+	if s.Kubeconfig != "" {
+		add(display.Normal, "")
+		add(display.Bold, "export KUBECONFIG="+s.Kubeconfig)
+		add(display.Normal, "Logs: "+s.LogsDir)
+		end := "Ctrl-C stops everything and removes " + s.Dir
+		if !s.Temporary {
+			end = "Ctrl-C stops everything and leaves " + s.Dir
+		}
+		add(display.Faint, end)
+	}
+	return lines
+}
+
+// gateLines lists the gates that are on and those that are off.
+func (s Snapshot) gateLines(columns int) []string {
+	var lines []string
+	for _, side := range []struct {
+		label string
+		on    bool
+	}{{"Gates on   ", true}, {"Gates off  ", false}} {
+		if words := s.gateNames(side.on); len(words) > 0 {
+			lines = append(lines, display.Wrap(side.label, words, columns)...)
+		}
+	}
+	return lines
+}
+
+func (s Snapshot) gateNames(on bool) []string {
+	var names []string
+	for _, g := range s.Gates {
+		if g.On == on {
+			names = append(names, g.Name)
+		}
+	}
+	return names
+}
+
+// Facts are the same, for a pipe.
+func (s Snapshot) Facts() []display.Fact {
+	var facts []display.Fact
+	add := func(key, format string, args ...any) {
+		facts = append(facts, display.Fact{Key: key, Text: fmt.Sprintf(format, args...)})
+	}
+	for _, c := range s.Components {
+		if c.Trouble != "" {
+			add("trouble/"+c.Name, "%s: %s (restarts: %d)%s", c.Name, c.Trouble, c.Restarts, indented(c.Tail))
+		}
+		text := fmt.Sprintf("%s: %s", c.Name, c.State)
+		if c.PID != 0 {
+			text += fmt.Sprintf(", pid %d, version %s, restarts %d", c.PID, c.Version, c.Restarts)
+		}
+		add("component/"+c.Name, "%s", text)
+	}
+	if s.NodesReady > 0 {
+		add("nodes", "nodes: %d/%d Ready", s.NodesReady, s.NodesWanted)
+	}
+	if s.DaemonSet != (DaemonSet{}) {
+		add("daemonset", "%s: %s", sampleName, s.DaemonSet)
+	}
+	if len(s.Gates) > 0 {
+		add("gates", "gates on: %s; off: %s", listed(s.gateNames(true)), listed(s.gateNames(false)))
+	}
+	if s.Kubeconfig != "" {
+		add("kubeconfig", "export KUBECONFIG=%s", s.Kubeconfig)
+		add("logs", "logs: %s", s.LogsDir)
+	}
+	if s.Phase == Ready {
+		// What was true then: a node lost later is said by the line about nodes.
+		add("phase", "ready: %d nodes Ready and %s on every one, after %s", s.NodesWanted, sampleName, seconds(s.ReadyAfter))
+	} else {
+		add("phase", "%s", s.Phase)
+	}
+	return facts
+}
+
+// String says how far the DaemonSet is.
+func (d DaemonSet) String() string {
+	desired := "?"
+	if d.Counted {
+		desired = strconv.Itoa(d.Desired)
+	}
+	return fmt.Sprintf("%s desired, %d current, %d ready", desired, d.Current, d.Ready)
+}
+
+func pid(c Component) string {
+	if c.PID == 0 {
+		return "-"
+	}
+	return strconv.Itoa(c.PID)
+}
+
+// bar draws a part of a whole in twenty columns.
+func bar(part, whole int) string {
+	const width = 20
+	full := 0
+	if whole > 0 {
+		full = min(part*width/whole, width)
+	}
+	return "[" + strings.Repeat("#", full) + strings.Repeat(".", width-full) + "]"
+}
+
+func listed(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, " ")
+}
+
+func indented(lines []string) string {
+	var b strings.Builder
+	for _, line := range lines {
+		b.WriteString("\n| " + line)
+	}
+	return b.String()
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

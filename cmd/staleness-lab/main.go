@@ -1,0 +1,50 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command staleness-lab runs a real control plane on this machine, to try Fresh KCM on it and to show
+// what stale caches do to a kube-controller-manager.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+// run returns the exit code.
+func run(args []string) int {
+	// They stay caught until the end: a second Ctrl-C must not keep the first from tidying up. A reader
+	// of our output that goes away (SIGPIPE) and a closed terminal (SIGHUP) end us in the same way.
+	ctx, stop := signal.NotifyContext(context.Background(),
+		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	defer stop()
+
+	command := newCommand()
+	command.SetArgs(args)
+	if err := command.ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "staleness-lab: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+func newCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "staleness-lab",
+		Short:         "A real control plane on this machine, and what stale caches do to it",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		// Without it, a command that does not exist would print the help and succeed.
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(newUpCommand())
+	return root
+}
