@@ -172,9 +172,26 @@ func (c *Cluster) startOthers(ctx context.Context, g *errgroup.Group) {
 		if err := c.kwok.start(ctx); err != nil {
 			return err
 		}
-		_, err := c.nodes.Create(ctx, c.options.Nodes)
-		return err
+		return c.createFirstNodes(ctx)
 	})
+}
+
+func (c *Cluster) createFirstNodes(ctx context.Context) error {
+	if c.options.Nodes.Count == 0 {
+		return nil
+	}
+	tell := func(s State) {
+		if c.options.Progress != nil {
+			c.options.Progress("nodes", s)
+		}
+	}
+	tell(StateStarting)
+	if _, err := c.nodes.Create(ctx, c.options.Nodes); err != nil {
+		tell(StateFailed)
+		return err
+	}
+	tell(StateRunning)
+	return nil
 }
 
 // waitServiceAccount waits for what a pod in the namespace default cannot be created without, so that a

@@ -37,8 +37,9 @@ type Options struct {
 	// NoAudit turns off the apiservers' audit log, see APIServer.AuditLogPath.
 	NoAudit bool
 
-	// Progress is called at every change of a component's state, from any goroutine and with locks
-	// held: it must return soon and not call back into the cluster. May be nil.
+	// Progress is called at every change of a component's state, and for the Nodes above under the name
+	// "nodes"; from any goroutine and with locks held: it must return soon and not call back into the
+	// cluster. May be nil.
 	Progress func(component string, state State)
 }
 

@@ -24,6 +24,8 @@ const (
 	tailLines     = 12
 )
 
+var errExited = errors.New("it exited")
+
 // start is the first start: nobody knows the ports yet, so a port lost to a stranger is replaced.
 func (c *Component) start(ctx context.Context) error {
 	c.op.Lock()
@@ -127,6 +129,15 @@ func (c *Component) waitReady(ctx context.Context, p *process) error {
 // poll probes until the probe succeeds, the process exits or the context ends. The error tells of the
 // last probe too.
 func (c *Component) poll(ctx context.Context, p *process, probe func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { // lest a probe wait for the answer of a stranger on the port
+		select {
+		case <-p.done:
+			cancel(errExited)
+		case <-ctx.Done():
+		}
+	}()
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	var last error
@@ -142,8 +153,11 @@ func (c *Component) poll(ctx context.Context, p *process, probe func(context.Con
 		}
 		select {
 		case <-p.done:
-			return errors.New("it exited")
+			return errExited
 		case <-ctx.Done():
+			if errors.Is(context.Cause(ctx), errExited) {
+				return errExited
+			}
 			return fmt.Errorf("%w; last probe: %w", context.Cause(ctx), last)
 		case <-ticker.C:
 		}
