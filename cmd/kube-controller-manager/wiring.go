@@ -7,20 +7,34 @@ import (
 	"context"
 
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/features"
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/wiring"
 )
 
 var _ app.Option = wire
 
 // wire hands this project's objects to the controllers of one term of leadership. With both gates off
 // it changes nothing.
-func wire(ctx context.Context, _ *app.ControllerContext) error {
+func wire(ctx context.Context, controllerContext *app.ControllerContext, root clientbuilder.ControllerClientBuilder) error {
 	gates := utilfeature.DefaultFeatureGate
+	consistent := gates.Enabled(features.StaleControllerConsistency)
 	klog.FromContext(ctx).Info("Protection against stale caches",
-		string(features.StaleControllerConsistency), gates.Enabled(features.StaleControllerConsistency),
+		string(features.StaleControllerConsistency), consistent,
 		string(features.MonitorInformerStaleness), gates.Enabled(features.MonitorInformerStaleness))
+	if !consistent {
+		return nil
+	}
+	metrics.Register()
+	tracker := rvtracker.New(rvtracker.Options{Metrics: metrics.Tracker{}})
+	go tracker.Run(ctx)
+	consistency.SetProvider(wiring.Provider(tracker))
+	controllerContext.ClientBuilder = wiring.Clients(controllerContext.ClientBuilder)
 	return nil
 }

@@ -1,0 +1,170 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package metrics declares every metric of this project and registers them once, with component-base,
+// so that they appear on kube-controller-manager's /metrics beside upstream's. All are ALPHA. Labels
+// are bounded: controllers and the resources of their caches, never names or namespaces of objects.
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+)
+
+const subsystem = "stale_controller"
+
+// buckets reach from the time a healthy watch takes (1 ms) to that of one noticed by the server only (10 min).
+var buckets = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
+
+var (
+	waits = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "waits_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of times an object was not reconciled because a cache had not seen the controller's own writes for it, by the first cache that was behind.",
+	}, []string{"controller", "group", "resource"})
+	waitDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Subsystem: subsystem, Name: "wait_duration_seconds", StabilityLevel: metrics.ALPHA, Buckets: buckets,
+		Help: "How long objects were held back from being reconciled, by what ended the wait.",
+	}, []string{"controller", "outcome"})
+	parkedOwners = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: subsystem, Name: "parked_owners", StabilityLevel: metrics.ALPHA,
+		Help: "Number of objects held back from being reconciled now.",
+	}, []string{"controller"})
+	writeToCache = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Subsystem: subsystem, Name: "write_to_cache_duration_seconds", StabilityLevel: metrics.ALPHA, Buckets: buckets,
+		Help: "Time from the response to a controller's write until its own cache had it (read-your-writes latency).",
+	}, []string{"controller", "group", "resource"})
+	staleCaches = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "stale_caches_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of waits for which a consistent read showed that the server has what the cache has not.",
+	}, []string{"controller", "group", "resource"})
+	droppedRecords = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "dropped_records_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of write records given up without the cache having seen the write, by reason.",
+	}, []string{"controller", "group", "resource", "outcome"})
+	untrackedWrites = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "untracked_writes_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of writes to resources of which the controller has no cache, so that nothing waits for them.",
+	}, []string{"controller"})
+	incomparable = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "incomparable_resource_versions_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of resource versions that cannot be compared, by where they came from. Writes with such versions are not protected.",
+	}, []string{"group", "resource", "origin"})
+	regressions = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "cache_regressions_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of times an informer's cache went back to an older resource version.",
+	}, []string{"group", "resource"})
+	rewinds = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "rewinds_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of times a consistent read proved that the server's resource versions went backward, as after a restore of etcd.",
+	}, []string{"group", "resource"})
+	fences = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "fences_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of consistent reads of a collection's resource version made for waiting objects, by result.",
+	}, []string{"group", "resource", "result"})
+)
+
+var register sync.Once
+
+// Register adds the metrics to the process's registry. It may be called more than once.
+func Register() {
+	register.Do(func() {
+		legacyregistry.MustRegister(waits, waitDuration, parkedOwners, writeToCache, staleCaches, droppedRecords,
+			untrackedWrites, incomparable, regressions, rewinds, fences)
+	})
+}
+
+// Tracker is what the resource-version tracker counts into.
+type Tracker struct{}
+
+var _ rvtracker.Metrics = Tracker{}
+
+// Init makes the series of a controller and its caches exist at zero. Call it after Register.
+func (Tracker) Init(controller string, resources ...schema.GroupResource) {
+	parkedOwners.WithLabelValues(controller).Set(0)
+	untrackedWrites.WithLabelValues(controller).Add(0)
+	outcomes := []rvtracker.Outcome{rvtracker.OutcomeSeen, rvtracker.OutcomeRewound, rvtracker.OutcomeAbandoned, rvtracker.OutcomeUndone, rvtracker.OutcomeCleared}
+	for _, outcome := range outcomes {
+		waitDuration.WithLabelValues(controller, string(outcome))
+	}
+	for _, r := range resources {
+		waits.WithLabelValues(controller, r.Group, r.Resource).Add(0)
+		writeToCache.WithLabelValues(controller, r.Group, r.Resource)
+		staleCaches.WithLabelValues(controller, r.Group, r.Resource).Add(0)
+		for _, outcome := range []rvtracker.Outcome{rvtracker.OutcomeRewound, rvtracker.OutcomeAbandoned, rvtracker.OutcomeUndone} {
+			droppedRecords.WithLabelValues(controller, r.Group, r.Resource, string(outcome)).Add(0)
+		}
+		for _, origin := range []rvtracker.RVOrigin{rvtracker.OriginStore, rvtracker.OriginDelivery, rvtracker.OriginWrite, rvtracker.OriginFence} {
+			incomparable.WithLabelValues(r.Group, r.Resource, string(origin)).Add(0)
+		}
+		regressions.WithLabelValues(r.Group, r.Resource).Add(0)
+		rewinds.WithLabelValues(r.Group, r.Resource).Add(0)
+		for _, result := range []string{"ok", "error"} {
+			fences.WithLabelValues(r.Group, r.Resource, result).Add(0)
+		}
+	}
+}
+
+// WaitStarted implements rvtracker.Metrics.
+func (Tracker) WaitStarted(controller string, r schema.GroupResource) {
+	waits.WithLabelValues(controller, r.Group, r.Resource).Inc()
+}
+
+// WaitEnded implements rvtracker.Metrics.
+func (Tracker) WaitEnded(controller string, _ schema.GroupResource, waited time.Duration, outcome rvtracker.Outcome) {
+	waitDuration.WithLabelValues(controller, string(outcome)).Observe(waited.Seconds())
+}
+
+// Parked implements rvtracker.Metrics.
+func (Tracker) Parked(controller string, owners int) {
+	parkedOwners.WithLabelValues(controller).Set(float64(owners))
+}
+
+// WriteToCache implements rvtracker.Metrics.
+func (Tracker) WriteToCache(controller string, r schema.GroupResource, latency time.Duration) {
+	writeToCache.WithLabelValues(controller, r.Group, r.Resource).Observe(latency.Seconds())
+}
+
+// Stale implements rvtracker.Metrics.
+func (Tracker) Stale(controller string, r schema.GroupResource) {
+	staleCaches.WithLabelValues(controller, r.Group, r.Resource).Inc()
+}
+
+// Dropped implements rvtracker.Metrics.
+func (Tracker) Dropped(controller string, r schema.GroupResource, outcome rvtracker.Outcome) {
+	droppedRecords.WithLabelValues(controller, r.Group, r.Resource, string(outcome)).Inc()
+}
+
+// Untracked implements rvtracker.Metrics. The resource is left out: it is not bounded by our caches.
+func (Tracker) Untracked(controller string, _ schema.GroupResource) {
+	untrackedWrites.WithLabelValues(controller).Inc()
+}
+
+// Incomparable implements rvtracker.Metrics.
+func (Tracker) Incomparable(r schema.GroupResource, origin rvtracker.RVOrigin) {
+	incomparable.WithLabelValues(r.Group, r.Resource, string(origin)).Inc()
+}
+
+// Regression implements rvtracker.Metrics.
+func (Tracker) Regression(r schema.GroupResource) {
+	regressions.WithLabelValues(r.Group, r.Resource).Inc()
+}
+
+// Rewind implements rvtracker.Metrics.
+func (Tracker) Rewind(r schema.GroupResource) {
+	rewinds.WithLabelValues(r.Group, r.Resource).Inc()
+}
+
+// Fence implements rvtracker.Metrics.
+func (Tracker) Fence(r schema.GroupResource, err error) {
+	result := "ok"
+	if err != nil {
+		result = "error"
+	}
+	fences.WithLabelValues(r.Group, r.Resource, result).Inc()
+}

@@ -1,0 +1,58 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wiring
+
+import (
+	"net/http"
+
+	"k8s.io/client-go/discovery"
+	clientset "k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/klog/v2"
+)
+
+// recordingBuilder makes the controllers' clients as the builder it wraps does, with the recorder in
+// their transport.
+type recordingBuilder struct {
+	clientbuilder.ControllerClientBuilder
+}
+
+func (b recordingBuilder) Config(name string) (*restclient.Config, error) {
+	config, err := b.ControllerClientBuilder.Config(name)
+	if err != nil {
+		return nil, err
+	}
+	config = restclient.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return recorder{next} })
+	return config, nil
+}
+
+func (b recordingBuilder) ConfigOrDie(name string) *restclient.Config {
+	return orDie(b.Config(name))
+}
+
+func (b recordingBuilder) Client(name string) (clientset.Interface, error) {
+	config, err := b.Config(name)
+	if err != nil {
+		return nil, err
+	}
+	return clientset.NewForConfig(config)
+}
+
+func (b recordingBuilder) ClientOrDie(name string) clientset.Interface {
+	return orDie(b.Client(name))
+}
+
+func (b recordingBuilder) DiscoveryClient(name string) (discovery.DiscoveryInterface, error) {
+	return b.ControllerClientBuilder.DiscoveryClient(name)
+}
+
+// orDie ends the process as upstream's builders do.
+func orDie[T any](value T, err error) T {
+	if err != nil {
+		klog.Fatal(err)
+	}
+	return value
+}
