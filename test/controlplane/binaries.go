@@ -80,11 +80,7 @@ func checkBinary(path string) error {
 	if _, err := exec.LookPath(path); err == nil {
 		return nil
 	}
-	target := "make tools"
-	if filepath.Base(path) == kubeControllerManager && filepath.Base(filepath.Dir(path)) != "upstream" {
-		target = "make build"
-	}
-	return fmt.Errorf("no binary %s: run %q", path, target)
+	return fmt.Errorf("no binary %s: run \"make build\"", path)
 }
 
 // versions holds the answers of binaries, which do not change while a cluster runs and take some

@@ -92,7 +92,7 @@ func TestProcessOutlivesTheThreadThatAskedForIt(t *testing.T) {
 	results := make(chan result)
 	go func() {
 		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
-		p, err := startProcess([]string{"/bin/sh", "-c", "read x <&0 || sleep 60"}, nil, log)
+		p, err := startProcess([]string{"/bin/sh", "-c", "exec sleep 60"}, nil, log)
 		results <- result{p, err}
 	}()
 	r := <-results

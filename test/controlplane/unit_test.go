@@ -133,12 +133,12 @@ func TestArms(t *testing.T) {
 func TestMissingBinary(t *testing.T) {
 	dir := t.TempDir()
 	err := CheckBinaries(dir, ArmU1, ArmP)
-	for _, want := range []string{"/etcd: run \"make tools\"", "/upstream/kube-controller-manager: run \"make tools\"", dir + "/kube-controller-manager: run \"make build\""} {
+	for _, want := range []string{"/etcd: run \"make build\"", "/upstream/kube-controller-manager: run \"make build\"", dir + "/kube-controller-manager: run \"make build\""} {
 		require.ErrorContains(t, err, want)
 	}
 	require.NotContains(t, err.Error(), "\n")
 	_, err = Start(t.Context(), Options{BinDir: dir})
-	require.ErrorContains(t, err, "make tools")
+	require.ErrorContains(t, err, "make build")
 }
 
 func TestVersionPattern(t *testing.T) {
@@ -223,7 +223,7 @@ func TestComponentThatNeverGetsReady(t *testing.T) {
 	comp.args = func() ([]string, error) { return []string{"-c", "echo bind: address already in use; exit 1"}, nil }
 	require.ErrorIs(t, comp.start(t.Context()), ErrAddressInUse)
 
-	comp.args = func() ([]string, error) { return []string{"-c", "sleep 60"}, nil }
+	comp.args = func() ([]string, error) { return []string{"-c", "exec sleep 60"}, nil }
 	ctx, cancel := context.WithCancel(t.Context())
 	comp.ready = func(context.Context) error { cancel(); return os.ErrNotExist }
 	err = comp.start(ctx)
