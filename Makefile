@@ -8,7 +8,8 @@ MAKEFLAGS += --no-print-directory
 
 # What this project builds with is said by its go.mod files alone.
 export GOWORK := off
-export GOFLAGS := -buildvcs=false
+export GOFLAGS := -trimpath -buildvcs=false
+export CGO_ENABLED := 0
 
 BIN := _output/bin
 STAGING = go -C hack/tools/staging run . -root $(CURDIR)

@@ -9,7 +9,8 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "${ROOT}"
 
 export GOWORK=off LC_ALL=C
-export GOFLAGS=-buildvcs=false
+# As the product is built, so that tests, checks and builds share one cache of compiled packages.
+export GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0
 
 # Modules with code of our own; the others under hack/tools only pin what is built from them.
 own_modules=(. hack/tools/build hack/tools/staging)

@@ -26,7 +26,7 @@ const patience = 2 * time.Second
 // build runs go build. What is up to date costs a second or two and says nothing.
 func (t target) build(root string, info stamp) error {
 	out := filepath.Join(root, "_output", "bin", filepath.FromSlash(t.name))
-	args := []string{"-trimpath", "-buildvcs=false"}
+	var args []string
 	if t.version != nil {
 		args = append(args, "-ldflags", t.version(info))
 	}
@@ -66,13 +66,13 @@ func (t target) command(root string, args ...string) *exec.Cmd {
 	cmd := exec.Command("go", args...)
 	cmd.Dir = filepath.Join(root, t.dir)
 	// CGO-free, for images made from scratch; no workspace, so that only go.mod decides.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-trimpath -buildvcs=false")
 	return cmd
 }
 
 // countStale says how many packages are still to be compiled, 0 if that cannot be told.
 func (t target) countStale(root string) int {
-	out, err := t.command(root, "list", "-trimpath", "-buildvcs=false", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}", t.pkg).Output()
+	out, err := t.command(root, "list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}", t.pkg).Output()
 	if err != nil {
 		return 0
 	}

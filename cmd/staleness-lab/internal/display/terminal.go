@@ -61,8 +61,13 @@ func (t *terminal) Show(v View) {
 	}
 	var b strings.Builder
 	b.WriteString("\x1b[?25l\r")
-	if up := t.height(columns, rows); up > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA", up)
+	switch {
+	case t.drawn == nil:
+	case columns != t.columns || rows != t.rows:
+		// The terminal has broken, joined or scrolled the old lines as it likes: begin on a clean window.
+		b.WriteString("\x1b[H\x1b[J")
+	case len(t.drawn) > 0:
+		fmt.Fprintf(&b, "\x1b[%dA", len(t.drawn))
 	}
 	for _, line := range lines {
 		code := sgr[line.Style]
@@ -78,13 +83,4 @@ func (t *terminal) Show(v View) {
 	b.WriteString("\x1b[J\x1b[?25h")
 	_, _ = io.WriteString(t.out, b.String()) // a terminal that is gone comes as a signal
 	t.drawn, t.columns, t.rows = lines, columns, rows
-}
-
-// height is how many rows the last view takes now: a window made narrower has broken its long lines.
-func (t *terminal) height(columns, rows int) int {
-	total := 0
-	for _, line := range t.drawn {
-		total += max(1, (len(line.Text)+columns-1)/columns)
-	}
-	return min(total, rows-1)
 }
