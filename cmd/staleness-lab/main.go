@@ -45,6 +45,6 @@ func newCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newUpCommand())
+	root.AddCommand(newUpCommand(), newDemoCommand())
 	return root
 }

@@ -12,6 +12,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/display"
+	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/gates"
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/lab"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 )
@@ -31,7 +32,7 @@ exit code 1 when etcd or kube-apiserver dies, or when another one does not start
 			if options.Nodes < 1 {
 				return fmt.Errorf("--nodes %d: at least one node is needed", options.Nodes)
 			}
-			if err := lab.CheckGates(cmd.Context(), controlplane.ArmP, options.FeatureGates); err != nil {
+			if err := gates.Check(cmd.Context(), controlplane.ArmP, options.FeatureGates); err != nil {
 				return err
 			}
 			return lab.Run(cmd.Context(), options, display.New(os.Stdout))

@@ -1,7 +1,9 @@
 // Copyright The Fresh KCM Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+// Package gates asks kube-controller-managers about their feature gates, so that what is shown is what
+// runs and not what was asked for.
+package gates
 
 import (
 	"bufio"
@@ -27,26 +29,37 @@ type Gate struct {
 	On   bool
 }
 
+// Names returns the names of the gates that are on, or of those that are off.
+func Names(gates []Gate, on bool) []string {
+	var names []string
+	for _, g := range gates {
+		if g.On == on {
+			names = append(names, g.Name)
+		}
+	}
+	return names
+}
+
 // stalenessGates are the gates that this project is about, upstream's and ours.
 var stalenessGates = regexp.MustCompile(`^(StaleControllerConsistency\w*|MonitorInformerStaleness|NodeControllerLeaseCircuitBreaker)$`)
 
 // featureEnabled matches one series of the metric by which a component tells its gates.
 var featureEnabled = regexp.MustCompile(`^kubernetes_feature_enabled\{name="([^"]+)",.*\} ([01])$`)
 
-// Gates asks a running kube-controller-manager for its gates about staleness, and for the named ones.
-func Gates(ctx context.Context, kcm *controlplane.KCM, also ...string) ([]Gate, error) {
+// Running asks a running kube-controller-manager for its gates about staleness, and for the named ones.
+func Running(ctx context.Context, kcm *controlplane.KCM, also ...string) ([]Gate, error) {
 	metrics, err := kcm.Get(ctx, "/metrics")
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for its gates: %w", kcm.Name(), err)
 	}
-	gates := parseGates(metrics, also)
+	gates := parse(metrics, also)
 	if len(gates) == 0 {
 		return nil, fmt.Errorf("asking %s for its gates: its metrics name none", kcm.Name())
 	}
 	return gates, nil
 }
 
-func parseGates(metrics []byte, also []string) []Gate {
+func parse(metrics []byte, also []string) []Gate {
 	var gates []Gate
 	for lines := bufio.NewScanner(bytes.NewReader(metrics)); lines.Scan(); {
 		m := featureEnabled.FindStringSubmatch(lines.Text())
@@ -58,9 +71,9 @@ func parseGates(metrics []byte, also []string) []Gate {
 	return gates
 }
 
-// CheckGates asks the binary of an arm whether it knows the gates and can run with them, which costs
+// Check asks the binary of an arm whether it knows the gates and can run with them, which costs
 // less than to find it out from a cluster that does not start.
-func CheckGates(ctx context.Context, arm controlplane.Arm, gates map[string]bool) error {
+func Check(ctx context.Context, arm controlplane.Arm, gates map[string]bool) error {
 	if len(gates) == 0 {
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/display"
+	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/gates"
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/logs"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 )
@@ -202,11 +203,11 @@ func (l *lab) readGates(ctx context.Context) error {
 	for name := range l.options.FeatureGates {
 		also = append(also, name)
 	}
-	gates, err := Gates(ctx, l.cluster.KCMs()[0], also...)
+	running, err := gates.Running(ctx, l.cluster.KCMs()[0], also...)
 	if err != nil {
 		return err
 	}
-	l.state.update(func(s *Snapshot) { s.Gates = gates })
+	l.state.update(func(s *Snapshot) { s.Gates = running })
 	return nil
 }
 

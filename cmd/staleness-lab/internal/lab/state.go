@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/gates"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 )
 
@@ -49,7 +50,7 @@ type Snapshot struct {
 	Components               []Component
 	NodesReady, NodesWanted  int
 	DaemonSet                DaemonSet
-	Gates                    []Gate
+	Gates                    []gates.Gate
 	Dir, Kubeconfig, LogsDir string
 	// Temporary says that Dir is removed at the end.
 	Temporary bool

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/display"
+	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/gates"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 )
 
@@ -70,6 +71,8 @@ func (s Snapshot) Lines(columns int) []display.Line {
 		add(display.Normal, "")
 		add(display.Bold, "export KUBECONFIG="+s.Kubeconfig)
 		add(display.Normal, "Logs: "+s.LogsDir)
+	}
+	if s.Phase == Starting || s.Phase == Ready {
 		end := "Ctrl-C stops everything and removes " + s.Dir
 		if !s.Temporary {
 			end = "Ctrl-C stops everything and leaves " + s.Dir
@@ -86,21 +89,11 @@ func (s Snapshot) gateLines(columns int) []string {
 		label string
 		on    bool
 	}{{"Gates on   ", true}, {"Gates off  ", false}} {
-		if words := s.gateNames(side.on); len(words) > 0 {
+		if words := gates.Names(s.Gates, side.on); len(words) > 0 {
 			lines = append(lines, display.Wrap(side.label, words, columns)...)
 		}
 	}
 	return lines
-}
-
-func (s Snapshot) gateNames(on bool) []string {
-	var names []string
-	for _, g := range s.Gates {
-		if g.On == on {
-			names = append(names, g.Name)
-		}
-	}
-	return names
 }
 
 // Facts are the same, for a pipe.
@@ -126,7 +119,7 @@ func (s Snapshot) Facts() []display.Fact {
 		add("daemonset", "%s: %s", sampleName, s.DaemonSet)
 	}
 	if len(s.Gates) > 0 {
-		add("gates", "gates on: %s; off: %s", listed(s.gateNames(true)), listed(s.gateNames(false)))
+		add("gates", "gates on: %s; off: %s", listed(gates.Names(s.Gates, true)), listed(gates.Names(s.Gates, false)))
 	}
 	if s.Kubeconfig != "" {
 		add("kubeconfig", "export KUBECONFIG=%s", s.Kubeconfig)

@@ -1,0 +1,258 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package story
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+)
+
+const (
+	// deathGrace is shorter than the default 50 s to save time, and well over the 10 s between renewals.
+	deathGrace  = 25 * time.Second
+	deathWindow = time.Minute
+	// markLimit is several times what upstream needs for 300 nodes.
+	markLimit      = 5 * time.Minute
+	recoverLimit   = 2 * time.Minute
+	clientQPS      = 20.0 // kube-controller-manager's default
+	maxLiveReads   = 12.0 // a minute; SCENARIOS, goal of B6
+	nodeLeaseSpace = corev1.NamespaceNodeLease
+)
+
+var nodeDeath = Story{
+	ID:    "b",
+	Title: "all nodes die at once",
+	Correct: fmt.Sprintf("A correct KCM marks every node, and once they are marked reads at most %.0f leases a minute live, "+
+		"however many nodes are dead.", maxLiveReads),
+	Hurts: []controlplane.Arm{controlplane.ArmU1},
+	Run:   func(ctx context.Context, o Options) (Result, error) { return RunNodeDeath(ctx, o) },
+	Settings: func(o Options) string {
+		return fmt.Sprintf("%d nodes, KCM flags default (--kube-api-qps=%.0f) but --node-monitor-grace-period=%v, measured for %.0f s once all are marked",
+			o.Nodes, clientQPS, deathGrace, deathWindow.Seconds())
+	},
+}
+
+// NodeDeathResult is what a kube-controller-manager did when all nodes had died.
+type NodeDeathResult struct {
+	KCM
+	// Nodes died, Marked were marked Unknown within the limit, the last of them TimeToMark after death.
+	Nodes, Marked int
+	TimeToMark    time.Duration
+	// Marking are the requests from death until all were marked, After those of the Window after that.
+	Marking, After Requests
+	Window         time.Duration
+	// Recovered nodes were Ready again, the last of them RecoveredAfter they had come back.
+	Recovered      int
+	RecoveredAfter time.Duration
+}
+
+// LiveReadsPerMinute is the rate of live lease GETs once all nodes were marked.
+func (r *NodeDeathResult) LiveReadsPerMinute() float64 {
+	return float64(r.After.NodeLeaseGets) / r.Window.Minutes()
+}
+
+// Figures implements Result.
+func (r *NodeDeathResult) Figures() []Figure {
+	reads := r.LiveReadsPerMinute()
+	return []Figure{
+		{Name: "dead nodes marked", Value: ratio(r.Marked, r.Nodes), Verdict: judge(r.Marked < r.Nodes)},
+		{Name: "time until all were marked", Value: fmt.Sprintf("%.1f s", r.TimeToMark.Seconds())},
+		{Name: "live lease GETs while marking", Value: fmt.Sprint(r.Marking.NodeLeaseGets)},
+		{Name: "live lease GETs a minute once marked", Value: fmt.Sprintf("%.0f", reads), Verdict: judge(reads > maxLiveReads)},
+		{Name: "share of one client's rate that is", Value: fmt.Sprintf("%.0f %%", 100*reads/(60*clientQPS))},
+		{Name: "lease LISTs a minute once marked", Value: fmt.Sprintf("%.0f", float64(r.After.NodeLeaseLists)/r.Window.Minutes())},
+		{Name: "nodes Ready again after they came back", Value: fmt.Sprintf("%s, %.1f s", ratio(r.Recovered, r.Nodes), r.RecoveredAfter.Seconds()), Verdict: judge(r.Recovered < r.Nodes)},
+	}
+}
+
+// RunNodeDeath runs the story.
+func RunNodeDeath(ctx context.Context, o Options) (_ *NodeDeathResult, err error) {
+	o.say("starting the cluster", "%d nodes", o.Nodes)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	rig, err := StartRig(ctx, RigOptions{
+		Arm: o.Arm, Dir: o.Dir, Nodes: o.Nodes,
+		KCMArgs: []string{"--node-monitor-grace-period=" + deathGrace.String()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		o.say("stopping the cluster", "")
+		cancel() // an apiserver being stopped waits for watches
+		err = errors.Join(err, rig.Stop(ctx))
+	}()
+	truth, err := rig.Record(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := &deathRun{Options: o, rig: rig, truth: truth, result: &NodeDeathResult{Nodes: o.Nodes, Window: deathWindow}}
+	if d.result.KCM, err = describe(ctx, rig.KCM); err != nil {
+		return nil, err
+	}
+	if err := d.known(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.die(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.revive(ctx); err != nil {
+		return nil, err
+	}
+	return d.result, rig.SameKCM(ctx)
+}
+
+// deathRun is the story under way.
+type deathRun struct {
+	Options
+	rig    *Rig
+	truth  *Truth
+	result *NodeDeathResult
+}
+
+// known waits until the kube-controller-manager has been through all nodes and knows their leases.
+func (d *deathRun) known(ctx context.Context) error {
+	d.say("waiting until the KCM knows all nodes", "")
+	err := until(ctx, time.Minute, "the node lifecycle controller to count all nodes", func() (bool, error) {
+		metrics, err := d.rig.KCM.Get(ctx, "/metrics")
+		if err != nil {
+			return false, err
+		}
+		return zoneSizes(metrics) == d.Nodes, nil
+	})
+	if err != nil {
+		return err
+	}
+	leases, err := d.rig.Client.CoordinationV1().Leases(nodeLeaseSpace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing the nodes' leases: %w", err)
+	}
+	if len(leases.Items) < d.Nodes {
+		return fmt.Errorf("only %s nodes have leases", ratio(len(leases.Items), d.Nodes))
+	}
+	newest := leases.Items[0].ResourceVersion
+	for _, l := range leases.Items {
+		if c, err := resourceversion.CompareResourceVersion(l.ResourceVersion, newest); err != nil {
+			return fmt.Errorf("lease of node %s: %w", l.Name, err)
+		} else if c > 0 {
+			newest = l.ResourceVersion
+		}
+	}
+	return d.rig.WaitTold(ctx, coordinationv1.Resource("leases"), newest)
+}
+
+// zoneSizes adds up how many nodes the node lifecycle controller counted in its last pass.
+func zoneSizes(metrics []byte) int {
+	total := 0
+	for line := range strings.Lines(string(metrics)) {
+		if !strings.HasPrefix(line, "node_collector_zone_size{") {
+			continue
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(line[strings.LastIndex(line, " ")+1:]))
+		if err == nil {
+			total += n
+		}
+	}
+	return total
+}
+
+// die kills all nodes, waits until they are marked, and counts requests for a while after.
+func (d *deathRun) die(ctx context.Context) error {
+	if ready := d.truth.Nodes(corev1.ConditionTrue); ready != d.Nodes {
+		return fmt.Errorf("only %s nodes are Ready before they are to die", ratio(ready, d.Nodes))
+	}
+	if err := d.rig.Cluster.Nodes().KillAll(); err != nil {
+		return fmt.Errorf("killing all nodes: %w", err)
+	}
+	died := time.Now()
+	lastSaid := died
+	err := until(ctx, markLimit, "all nodes to be marked", func() (bool, error) {
+		d.result.Marked = d.truth.Nodes(corev1.ConditionUnknown)
+		if time.Since(lastSaid) > time.Second {
+			lastSaid = time.Now()
+			d.say("all nodes are dead", "for %.0f s, %s marked Unknown", time.Since(died).Seconds(), ratio(d.result.Marked, d.Nodes))
+		}
+		return d.result.Marked == d.Nodes, nil
+	})
+	if err != nil && ctx.Err() != nil {
+		return err
+	}
+	marked := time.Now()
+	d.result.TimeToMark = marked.Sub(died)
+
+	if err := d.count(ctx, marked); err != nil {
+		return err
+	}
+	server := d.rig.Cluster.APIServers()[0]
+	if d.result.Marking, err = CountRequests(server, died, marked); err != nil {
+		return err
+	}
+	if d.result.After, err = CountRequests(server, marked, marked.Add(deathWindow)); err != nil {
+		return err
+	}
+	if d.result.After.ElectionRenewals == 0 {
+		return errors.New("the story means nothing: the kube-controller-manager did not renew its own lease while it was measured")
+	}
+	return d.dead(ctx, died)
+}
+
+// count lets the window pass.
+func (d *deathRun) count(ctx context.Context, marked time.Time) error {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for time.Since(marked) < deathWindow {
+		d.say(fmt.Sprintf("%s nodes marked after %.1f s, counting live reads", ratio(d.result.Marked, d.Nodes), d.result.TimeToMark.Seconds()),
+			"%.0f s to go", (deathWindow - time.Since(marked)).Seconds())
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+		}
+	}
+	return nil
+}
+
+// dead proves that the nodes were: no lease was renewed after their death, but for requests under way then.
+func (d *deathRun) dead(ctx context.Context, died time.Time) error {
+	leases, err := d.rig.Client.CoordinationV1().Leases(nodeLeaseSpace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing the nodes' leases: %w", err)
+	}
+	for _, l := range leases.Items {
+		if l.Spec.RenewTime != nil && l.Spec.RenewTime.After(died.Add(time.Second)) {
+			return fmt.Errorf("the fault was not injected: the lease of node %s was renewed %v after the node's death",
+				l.Name, l.Spec.RenewTime.Sub(died))
+		}
+	}
+	return nil
+}
+
+// revive brings the nodes back and waits until they are Ready.
+func (d *deathRun) revive(ctx context.Context) error {
+	d.say("nodes come back", "")
+	begin := time.Now()
+	if err := d.rig.Cluster.Nodes().ReviveAll(); err != nil {
+		return fmt.Errorf("reviving all nodes: %w", err)
+	}
+	err := until(ctx, recoverLimit, "all nodes to be Ready again", func() (bool, error) {
+		d.result.Recovered = d.truth.Nodes(corev1.ConditionTrue)
+		return d.result.Recovered == d.Nodes, nil
+	})
+	if err != nil && ctx.Err() != nil {
+		return err
+	}
+	d.result.RecoveredAfter = time.Since(begin)
+	return nil
+}
