@@ -1,0 +1,148 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+)
+
+// Servers that cannot render partial objects may answer with whole ones, in JSON.
+const (
+	acceptList  = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+	acceptWatch = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+)
+
+// client sends metadata-only reads, each once: whether and when to ask again is for
+// the prover to say, so client-go's own retries and limits are off.
+type client struct {
+	rest    rest.Interface
+	budget  *budget
+	timeout time.Duration
+	metrics Metrics
+}
+
+func newClient(o Options, b *budget) (*client, error) {
+	config := rest.CopyConfig(o.Config)
+	if config.UserAgent == "" {
+		config.UserAgent = rest.DefaultKubernetesUserAgent()
+	}
+	config.UserAgent += " freshness"
+	config.QPS, config.RateLimiter, config.Timeout = -1, nil, 0
+	config.APIPath, config.GroupVersion = "/", &schema.GroupVersion{}
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	config.AcceptContentTypes, config.ContentType = "", "application/json"
+	if config.Dial == nil && config.Transport == nil {
+		// A connection of its own: one that is half open under the informers' watches must
+		// not take the fences with it.
+		config.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	}
+	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return headerKeeper{rt} })
+	c, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making the client for fences: %w", err)
+	}
+	return &client{rest: c, budget: b, timeout: o.RequestTimeout, metrics: o.Metrics}, nil
+}
+
+// list reads one page. An empty token is a consistent read.
+func (c *client) list(ctx context.Context, gvr schema.GroupVersionResource, limit int, token string) (*metav1.PartialObjectMetadataList, *failure) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	ctx, headers := keepHeaders(ctx)
+	req := c.rest.Get().AbsPath(collectionPath(gvr)...).MaxRetries(0).
+		SetHeader("Accept", acceptList).Param("limit", strconv.Itoa(limit))
+	if token != "" {
+		req = req.Param("continue", token)
+	}
+	result := req.Do(ctx)
+	if err := result.Error(); err != nil {
+		return nil, classify(err, headers)
+	}
+	raw, err := result.Raw()
+	if err != nil {
+		return nil, classify(err, headers)
+	}
+	c.metrics.Bytes(gvr, len(raw))
+	list, err := decodeList(result, raw)
+	if err != nil {
+		return nil, &failure{reason: ReasonServerError, err: err}
+	}
+	return list, nil
+}
+
+func decodeList(result rest.Result, raw []byte) (*metav1.PartialObjectMetadataList, error) {
+	obj, err := result.Get()
+	if err == nil {
+		list, ok := obj.(*metav1.PartialObjectMetadataList)
+		if !ok {
+			return nil, fmt.Errorf("decoding a list of metadata: got %T", obj)
+		}
+		return list, nil
+	}
+	if !runtime.IsNotRegisteredError(err) {
+		return nil, fmt.Errorf("decoding a list of metadata: %w", err)
+	}
+	// Whole objects: their JSON has the metadata in the same places.
+	list := &metav1.PartialObjectMetadataList{}
+	if err := json.Unmarshal(raw, list); err != nil {
+		return nil, fmt.Errorf("decoding a list as metadata: %w", err)
+	}
+	return list, nil
+}
+
+// watch starts a metadata watch from rv that the server ends after seconds.
+func (c *client) watch(ctx context.Context, gvr schema.GroupVersionResource, rv string, seconds int) (watch.Interface, *failure) {
+	ctx, headers := keepHeaders(ctx)
+	w, err := c.rest.Get().AbsPath(collectionPath(gvr)...).MaxRetries(0).
+		SetHeader("Accept", acceptWatch).
+		Param("watch", "true").Param("resourceVersion", rv).Param("allowWatchBookmarks", "true").
+		Param("timeoutSeconds", strconv.Itoa(seconds)).
+		Watch(ctx)
+	if err != nil {
+		return nil, classify(err, headers)
+	}
+	return w, nil
+}
+
+func collectionPath(gvr schema.GroupVersionResource) []string {
+	if gvr.Group == "" {
+		return []string{"api", gvr.Version, gvr.Resource}
+	}
+	return []string{"apis", gvr.Group, gvr.Version, gvr.Resource}
+}
+
+// headerKeeper gives the caller the response's Retry-After, which client-go drops when
+// the body is a Status without one.
+type headerKeeper struct{ next http.RoundTripper }
+
+type headersKey struct{}
+
+func keepHeaders(ctx context.Context) (context.Context, *http.Header) {
+	h := &http.Header{}
+	return context.WithValue(ctx, headersKey{}, h), h
+}
+
+func (k headerKeeper) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := k.next.RoundTrip(req)
+	if h, ok := req.Context().Value(headersKey{}).(*http.Header); ok && resp != nil {
+		*h = resp.Header
+	}
+	return resp, err
+}
+
+// WrappedRoundTripper lets client-go find the transport beneath.
+func (k headerKeeper) WrappedRoundTripper() http.RoundTripper { return k.next }

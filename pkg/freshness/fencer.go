@@ -1,0 +1,61 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+)
+
+// Fencer takes the tracker's fences, of resources whose cache is registered.
+type Fencer struct{ p *Prover }
+
+var _ rvtracker.Fencer = Fencer{}
+
+// Fencer returns the prover in the form that rvtracker.Options.Fencer wants.
+func (p *Prover) Fencer() Fencer { return Fencer{p} }
+
+// Fence implements rvtracker.Fencer. The error wraps ErrNotRegistered, or
+// rvtracker.ErrUnprovable if asking again will not help.
+func (f Fencer) Fence(ctx context.Context, resource schema.GroupResource) (string, error) {
+	gvr, ok := f.p.byGroupResource(resource)
+	if !ok {
+		return "", fmt.Errorf("fence of %s: %w", resource, ErrNotRegistered)
+	}
+	fence, err := f.p.Fence(ctx, gvr)
+	var failed *Error
+	if errors.As(err, &failed) {
+		switch failed.Reason {
+		case ReasonForbidden, ReasonNotFound, ReasonIncomparable:
+			return "", fmt.Errorf("%w: %w", rvtracker.ErrUnprovable, err)
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	return fence.ResourceVersion, nil
+}
+
+// byGroupResource finds the version under which a resource's cache was registered.
+func (p *Prover) byGroupResource(gr schema.GroupResource) (schema.GroupVersionResource, bool) {
+	p.mu.RLock()
+	var found []schema.GroupVersionResource
+	for gvr := range p.resources {
+		if gvr.GroupResource() == gr {
+			found = append(found, gvr)
+		}
+	}
+	p.mu.RUnlock()
+	for _, gvr := range found {
+		if p.registered(gvr) != nil {
+			return gvr, true
+		}
+	}
+	return schema.GroupVersionResource{}, false
+}

@@ -1,0 +1,68 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// lane holds the one piece of work of its kind that is in flight for a resource.
+// Guarded by the resource's mutex.
+type lane[T any] struct{ current *flight[T] }
+
+// flight is work shared by everybody whose question its answer covers.
+type flight[T any] struct {
+	mu   *sync.Mutex
+	at   time.Time // zero until begun; guarded by mu
+	done chan struct{}
+	val  T // set before done is closed
+}
+
+// begin notes the time that the answer will be good for. Whoever joined before asked
+// for an earlier one.
+func (f *flight[T]) begin(at time.Time) {
+	f.mu.Lock()
+	f.at = at
+	f.mu.Unlock()
+}
+
+// share returns the answer of a flight that covers asOf, starting one if need be. If
+// the one in flight has begun too early, it waits for the next, which all later
+// callers share. An error means that the caller's context has ended, or errClosed.
+func share[T any](ctx context.Context, r *resource, l *lane[T], asOf time.Time, work func(ctx context.Context, f *flight[T]) T) (T, error) {
+	for {
+		r.mu.Lock()
+		f := l.current
+		if f == nil {
+			f = &flight[T]{mu: &r.mu, done: make(chan struct{})}
+			started := r.p.background(ctx, func(ctx context.Context) {
+				f.val = work(ctx, f)
+				r.mu.Lock()
+				l.current = nil
+				r.mu.Unlock()
+				close(f.done)
+			})
+			if !started {
+				r.mu.Unlock()
+				var zero T
+				return zero, errClosed
+			}
+			l.current = f
+		}
+		covers := f.at.IsZero() || !asOf.After(f.at)
+		r.mu.Unlock()
+		select {
+		case <-f.done:
+			if covers {
+				return f.val, nil
+			}
+		case <-ctx.Done():
+			var zero T
+			return zero, fmt.Errorf("waiting for %s: %w", r.gvr.GroupResource(), context.Cause(ctx))
+		}
+	}
+}

@@ -1,0 +1,118 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+)
+
+// Options of a Prover. Only Config is required.
+type Options struct {
+	// Config reaches the server. It is copied; its rate limiter and timeout are not used.
+	Config *rest.Config
+	// Clock defaults to the real clock. Request timeouts run on real time.
+	Clock clock.Clock
+	// Metrics defaults to none.
+	Metrics Metrics
+
+	// QPS and Burst are the budget of requests; default 20 and 40, enough for a fence of
+	// 60 resources every 5 s and as much again. A list proof takes one for each page.
+	QPS   float64
+	Burst int
+	// BudgetWait is how long a request may wait for the budget; default 1 s.
+	BudgetWait time.Duration
+	// RequestTimeout bounds each fence and each page of a list; default 10 s.
+	RequestTimeout time.Duration
+	// ConfirmWait is how long a busy cache is given to pass a fence before a quiet proof
+	// is tried, and to catch up before it is called stale; default 250 ms.
+	ConfirmWait time.Duration
+	// SmallCollection is up to how many objects in the cache the quiet proof is a list;
+	// default 500, negative for never.
+	SmallCollection int
+	// WatchSeconds is timeoutSeconds of the quiet proof's watch; default 3, below which
+	// kube-apiserver sends no bookmark.
+	WatchSeconds int
+
+	// OnFence is called before a fence is sent, and the function it returns, unless nil,
+	// with the answer if one comes: what was known before the sending is what makes an
+	// answer evidence (rvtracker.Source.BeginFence). Not called for fences of AddFence.
+	OnFence func(resource schema.GroupVersionResource) (answered func(Fence))
+	// OnRewind is called when the server's RVs went backward.
+	OnRewind func(Rewind)
+}
+
+// Rewind is a server whose RVs went backward.
+type Rewind struct {
+	Resource schema.GroupVersionResource
+	// From was seen before the consistent read that returned To was sent.
+	From, To string
+}
+
+func (o Options) withDefaults() Options {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Metrics == nil {
+		o.Metrics = NoMetrics{}
+	}
+	if o.QPS <= 0 {
+		o.QPS = 20
+	}
+	if o.Burst <= 0 {
+		o.Burst = 40
+	}
+	if o.SmallCollection == 0 {
+		o.SmallCollection = 500
+	}
+	if o.WatchSeconds <= 0 {
+		o.WatchSeconds = 3
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&o.BudgetWait, time.Second},
+		{&o.RequestTimeout, 10 * time.Second},
+		{&o.ConfirmWait, 250 * time.Millisecond},
+	} {
+		if *d.field <= 0 {
+			*d.field = d.value
+		}
+	}
+	return o
+}
+
+// Metrics receives what the prover counts. Methods may be called concurrently and
+// must not call the prover.
+type Metrics interface {
+	// Proof: Prove has answered after latency.
+	Proof(proof Proof, latency time.Duration)
+	// Fence: a fence has ended after latency; failed is empty on success.
+	Fence(resource schema.GroupVersionResource, failed Reason, latency time.Duration)
+	// Bytes of a list response's body, fences included.
+	Bytes(resource schema.GroupVersionResource, n int)
+	// Rewind: the server's RVs went backward.
+	Rewind(resource schema.GroupVersionResource)
+}
+
+// NoMetrics counts nothing. Embed it to implement a part of Metrics.
+type NoMetrics struct{}
+
+var _ Metrics = NoMetrics{}
+
+// Proof implements Metrics.
+func (NoMetrics) Proof(Proof, time.Duration) {}
+
+// Fence implements Metrics.
+func (NoMetrics) Fence(schema.GroupVersionResource, Reason, time.Duration) {}
+
+// Bytes implements Metrics.
+func (NoMetrics) Bytes(schema.GroupVersionResource, int) {}
+
+// Rewind implements Metrics.
+func (NoMetrics) Rewind(schema.GroupVersionResource) {}

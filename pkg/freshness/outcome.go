@@ -1,0 +1,171 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Fence is a consistent read of a collection's RV.
+type Fence struct {
+	// ResourceVersion of the collection: the server was at it at TakenAt or later.
+	ResourceVersion string
+	// TakenAt is the local time just before the request was sent.
+	TakenAt time.Time
+	// StoreRV is the RV that the cache had just before TakenAt, empty if unknown. A
+	// fence below it proves a rewind.
+	StoreRV string
+}
+
+// Outcome of a proof.
+type Outcome string
+
+const (
+	// Proven: the cache has everything that the server had committed at Proof.At.
+	Proven Outcome = "Proven"
+	// Stale: the cache lacks changes that the server has committed.
+	Stale Outcome = "Stale"
+	// Unknown: neither could be shown.
+	Unknown Outcome = "Unknown"
+)
+
+// Method is how a proof was found.
+type Method string
+
+const (
+	// MethodEarlier: it was proven already; no request was made for it.
+	MethodEarlier Method = "Earlier"
+	// MethodFence: the cache had passed a fence when its answer came.
+	MethodFence Method = "Fence"
+	// MethodWait: the cache passed the fence while it was waited for.
+	MethodWait Method = "Wait"
+	// MethodList: a metadata list was compared with the cache.
+	MethodList Method = "List"
+	// MethodWatch: a metadata watch showed what was missing, or that nothing was.
+	MethodWatch Method = "Watch"
+)
+
+// Reason of an Unknown outcome, or of a fence that failed.
+type Reason string
+
+const (
+	// ReasonNoServer: no connection, or it broke.
+	ReasonNoServer Reason = "NoServer"
+	// ReasonTimeout: no answer in time, from the server or within the caller's context.
+	ReasonTimeout Reason = "Timeout"
+	// ReasonThrottled: the server said 429. See RetryAfter.
+	ReasonThrottled Reason = "Throttled"
+	// ReasonTooLargeRV: the server said 504, it has not seen the RV yet. See RetryAfter.
+	ReasonTooLargeRV Reason = "TooLargeRV"
+	// ReasonGone: the server said 410, its history does not reach back to the cache.
+	ReasonGone Reason = "Gone"
+	// ReasonForbidden: the server said 401 or 403.
+	ReasonForbidden Reason = "Forbidden"
+	// ReasonNotFound: the server does not serve the resource, or not by that verb.
+	ReasonNotFound Reason = "NotFound"
+	// ReasonServerError: any other error that the server answered.
+	ReasonServerError Reason = "ServerError"
+	// ReasonIncomparable: an RV of the server or the cache is not a number.
+	ReasonIncomparable Reason = "Incomparable"
+	// ReasonBudgetSpent: the budget for requests is spent. See RetryAfter.
+	ReasonBudgetSpent Reason = "BudgetSpent"
+	// ReasonNoBookmark: the watch ended without a bookmark at the fence.
+	ReasonNoBookmark Reason = "NoBookmark"
+	// ReasonRewind: the server's RVs went backward and the cache has not followed yet.
+	ReasonRewind Reason = "Rewind"
+	// ReasonRegressed: the cache went back to an older RV during the proof.
+	ReasonRegressed Reason = "Regressed"
+	// ReasonNotSynced: the cache has no RV yet.
+	ReasonNotSynced Reason = "NotSynced"
+	// ReasonTooMany: the collection has become too large for a list proof meanwhile.
+	ReasonTooMany Reason = "TooMany"
+	// ReasonInFuture: asOf is after now; no read could have been made since.
+	ReasonInFuture Reason = "InFuture"
+	// ReasonNotRegistered: no cache was registered for the resource.
+	ReasonNotRegistered Reason = "NotRegistered"
+	// ReasonClosed: the prover was closed.
+	ReasonClosed Reason = "Closed"
+)
+
+// Proof is the answer of Prover.Prove. The zero value proves nothing.
+type Proof struct {
+	Resource schema.GroupVersionResource
+	Outcome  Outcome
+	Method   Method
+
+	// At, if Proven: the cache is as new as the server was then. If Stale: the server
+	// had the missing changes then or before.
+	At time.Time
+	// ResourceVersion, if Proven: the RV that a cache, or an event handler, must have
+	// passed for the proof to hold for it. The registered cache has.
+	ResourceVersion string
+
+	// Events, if Stale, is how many changes (MethodWatch) or objects (MethodList) are
+	// missing, at least.
+	Events int
+	// RVs, if Stale, is how far the cache's RV is behind the server's, in changes to any
+	// resource; 0 if they do not fit in 64 bits.
+	RVs uint64
+	// AtLeast, if Stale, is a lower bound on the age of the cache: for so long it has
+	// lacked something.
+	AtLeast time.Duration
+
+	// Reason, if Unknown.
+	Reason Reason
+	// RetryAfter, if Unknown, is how long asking again is in vain; 0 if not known.
+	RetryAfter time.Duration
+	// Err, if Unknown, is the cause. It may be nil.
+	Err error
+}
+
+// Fresh is true only if the outcome is Proven.
+func (p Proof) Fresh() bool { return p.Outcome == Proven }
+
+// String is for logs.
+func (p Proof) String() string {
+	switch p.Outcome {
+	case Proven:
+		return fmt.Sprintf("%s proven by %s", p.Resource.GroupResource(), p.Method)
+	case Stale:
+		return fmt.Sprintf("%s stale by %d changes or %d RVs, for at least %s", p.Resource.GroupResource(), p.Events, p.RVs, p.AtLeast)
+	}
+	return fmt.Sprintf("%s unknown (%s): %v", p.Resource.GroupResource(), p.Reason, p.Err)
+}
+
+// ErrNotRegistered is wrapped when a resource has no cache registered.
+var ErrNotRegistered = errors.New("no cache registered")
+
+// Error is a fence that failed. It says nothing about the cache.
+type Error struct {
+	Resource schema.GroupVersionResource
+	Reason   Reason
+	// RetryAfter is how long asking again is in vain; 0 if not known.
+	RetryAfter time.Duration
+	Err        error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	return fmt.Sprintf("fence of %s: %s: %v", e.Resource.GroupResource(), e.Reason, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// failure is an inconclusive end of a request.
+type failure struct {
+	reason     Reason
+	retryAfter time.Duration
+	err        error
+	// again is true for an earlier failure that stands in for a request.
+	again bool
+}
+
+func (f *failure) proof(gvr schema.GroupVersionResource) Proof {
+	return Proof{Resource: gvr, Outcome: Unknown, Reason: f.reason, RetryAfter: f.retryAfter, Err: f.err}
+}

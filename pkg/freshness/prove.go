@@ -1,0 +1,176 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+type fenceResult struct {
+	fence Fence
+	f     *failure
+}
+
+// Fence takes a fence that is sent after the call, or shares one that others asked
+// for and that is not sent yet. The error is an *Error, or wraps ctx's.
+func (p *Prover) Fence(ctx context.Context, gvr schema.GroupVersionResource) (Fence, error) {
+	r := p.resource(gvr)
+	result, err := r.fenceSince(ctx, p.opts.Clock.Now())
+	if err != nil {
+		return Fence{}, err
+	}
+	if result.f != nil {
+		return Fence{}, &Error{Resource: gvr, Reason: result.f.reason, RetryAfter: result.f.retryAfter, Err: result.f.err}
+	}
+	return result.fence, nil
+}
+
+func (r *resource) fenceSince(ctx context.Context, asOf time.Time) (fenceResult, error) {
+	result, err := share(ctx, r, &r.fence, asOf, r.takeFence)
+	if errors.Is(err, errClosed) {
+		return fenceResult{f: &failure{reason: ReasonClosed, err: err}}, nil
+	}
+	return result, err
+}
+
+// beginFence notes what is known before a consistent read is sent.
+func (r *resource) beginFence() (Fence, func(Fence)) {
+	var answered func(Fence)
+	if r.p.opts.OnFence != nil {
+		answered = r.p.opts.OnFence(r.gvr)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	storeRV := r.sample()
+	if r.held != "" {
+		// It may be of a history that is gone, and then says nothing about this fence.
+		storeRV = ""
+	}
+	return Fence{StoreRV: storeRV, TakenAt: r.p.opts.Clock.Now()}, answered
+}
+
+// endFence takes the answer into account.
+func (r *resource) endFence(ctx context.Context, f Fence, answered func(Fence)) *failure {
+	if answered != nil {
+		answered(f)
+	}
+	switch r.note(ctx, f) {
+	case fenceIncomparable:
+		return &failure{reason: ReasonIncomparable, retryAfter: errorHold, err: fmt.Errorf("server's resource version %q cannot be compared", f.ResourceVersion)}
+	case fenceOutdated:
+		return &failure{reason: ReasonRewind, err: errors.New("taken before the server was rewound")}
+	}
+	return nil
+}
+
+func (r *resource) takeFence(ctx context.Context, fl *flight[fenceResult]) fenceResult {
+	start := r.p.opts.Clock.Now()
+	fence, f := r.readFence(ctx, fl)
+	failed := Reason("")
+	if f != nil {
+		failed = f.reason
+	}
+	r.p.opts.Metrics.Fence(r.gvr, failed, r.p.opts.Clock.Since(start))
+	return fenceResult{fence: fence, f: f}
+}
+
+func (r *resource) readFence(ctx context.Context, fl *flight[fenceResult]) (Fence, *failure) {
+	if f := r.p.admit(ctx, &r.fenceHold, r); f != nil {
+		return Fence{}, f
+	}
+	fence, answered := r.beginFence()
+	fl.begin(fence.TakenAt)
+	list, f := r.p.client.list(ctx, r.gvr, 1, "")
+	if f == nil {
+		fence.ResourceVersion = list.ResourceVersion
+		f = r.endFence(ctx, fence, answered)
+	}
+	if f != nil {
+		r.p.failed(&r.fenceHold, r, f)
+		return Fence{}, f
+	}
+	return fence, nil
+}
+
+// prove is called when nothing known is good for asOf.
+func (r *resource) prove(ctx context.Context, asOf time.Time) (Proof, error) {
+	target, ok := r.oldestFence(asOf)
+	if !ok {
+		result, err := r.fenceSince(ctx, asOf)
+		if err != nil {
+			return r.unknown(ReasonTimeout, err), err
+		}
+		if result.f != nil {
+			return result.f.proof(r.gvr), nil
+		}
+		if target, ok = r.oldestFence(asOf); !ok {
+			return r.unknown(ReasonRewind, errors.New("the server was rewound after the fence")), nil
+		}
+		if proof, ok := r.lookup(asOf, MethodFence); ok {
+			return proof, nil
+		}
+	}
+	if r.worthWaiting() {
+		r.waitFor(ctx, target.ResourceVersion, r.p.opts.ConfirmWait)
+		if proof, ok := r.lookup(asOf, MethodWait); ok {
+			return proof, nil
+		}
+		if ctx.Err() != nil {
+			err := fmt.Errorf("proving %s: %w", r.gvr.GroupResource(), context.Cause(ctx))
+			return r.unknown(ReasonTimeout, err), err
+		}
+	}
+	if proof, done := r.unprovable(); done {
+		return proof, nil
+	}
+	quiet, err := share(ctx, r, &r.proof, asOf, r.proveQuiet)
+	if proof, ok := r.lookup(asOf, MethodWait); ok {
+		// The shared answer, or the cache has caught up meanwhile.
+		if quiet.Outcome == Proven {
+			proof.Method = quiet.Method
+		}
+		return proof, nil
+	}
+	switch {
+	case errors.Is(err, errClosed):
+		return r.unknown(ReasonClosed, err), nil
+	case err != nil:
+		return r.unknown(ReasonTimeout, err), err
+	case quiet.Outcome == Proven:
+		return r.unknown(ReasonRegressed, errors.New("the cache went back, or the server, after the proof")), nil
+	}
+	return quiet, nil
+}
+
+func (r *resource) unknown(reason Reason, err error) Proof {
+	return (&failure{reason: reason, err: err}).proof(r.gvr)
+}
+
+// worthWaiting is false for a store that stands where the last quiet proof found it,
+// and for one that has to be relisted first.
+func (r *resource) worthWaiting() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rv := r.sample()
+	return r.held == "" && (r.quietAt == "" || rv != r.quietAt)
+}
+
+// unprovable tells a store that no quiet proof can be had for.
+func (r *resource) unprovable() (Proof, bool) {
+	r.mu.Lock()
+	rv := r.sample()
+	r.mu.Unlock()
+	switch {
+	case rv == "":
+		return r.unknown(ReasonNotSynced, errors.New("the cache has no resource version")), true
+	case !comparableRV(rv):
+		return r.unknown(ReasonIncomparable, fmt.Errorf("cache's resource version %q cannot be compared", rv)), true
+	}
+	return Proof{}, false
+}

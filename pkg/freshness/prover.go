@@ -1,0 +1,195 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var errClosed = errors.New("freshness prover is closed")
+
+// Prover takes fences and proves caches fresh.
+type Prover struct {
+	opts   Options
+	client *client
+
+	// ctx ends with Close; work that callers share runs under it.
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu        sync.RWMutex
+	closed    bool
+	resources map[schema.GroupVersionResource]*resource
+	// throttled is the server's last 429, which is for all resources.
+	throttled hold
+}
+
+// New makes a prover. It sends nothing before it is asked.
+func New(opts Options) (*Prover, error) {
+	if opts.Config == nil {
+		return nil, errors.New("freshness: no rest.Config given")
+	}
+	opts = opts.withDefaults()
+	c, err := newClient(opts, newBudget(opts))
+	if err != nil {
+		return nil, err
+	}
+	p := &Prover{opts: opts, client: c, resources: map[schema.GroupVersionResource]*resource{}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p, nil
+}
+
+// Close ends what is under way and waits for it. Everything asked later is Unknown.
+func (p *Prover) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.cancel()
+	p.wg.Wait()
+}
+
+// Register tells the cache of a resource. Doing it again replaces the cache and
+// forgets what was proven.
+func (p *Prover) Register(gvr schema.GroupVersionResource, view CacheView) {
+	r := p.resource(gvr)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.view = view
+	r.quiet.base, r.quiet.upTo, r.quietAt, r.maxStore, r.held = "", "", "", "", ""
+}
+
+// Observe tells that the registered cache has reached rv. It is optional, may be
+// called from the informer's goroutine, and spares views that poll the polling.
+func (p *Prover) Observe(gvr schema.GroupVersionResource, rv string) {
+	p.mu.RLock()
+	r := p.resources[gvr]
+	p.mu.RUnlock()
+	if r != nil {
+		r.observe(rv)
+	}
+}
+
+// AddFence feeds a fence that somebody else took. Without Fence.StoreRV a rewind may
+// pass unseen until the next fence that the prover takes itself; better let it take
+// them all, by Fence.
+func (p *Prover) AddFence(ctx context.Context, gvr schema.GroupVersionResource, f Fence) {
+	p.resource(gvr).note(ctx, f)
+}
+
+func (p *Prover) resource(gvr schema.GroupVersionResource) *resource {
+	p.mu.RLock()
+	r := p.resources[gvr]
+	p.mu.RUnlock()
+	if r != nil {
+		return r
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r = p.resources[gvr]; r == nil {
+		r = &resource{p: p, gvr: gvr, waiters: map[*waiter]struct{}{}}
+		p.resources[gvr] = r
+	}
+	return r
+}
+
+// registered returns nil if no cache is.
+func (p *Prover) registered(gvr schema.GroupVersionResource) *resource {
+	p.mu.RLock()
+	r := p.resources[gvr]
+	p.mu.RUnlock()
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.view == nil {
+		return nil
+	}
+	return r
+}
+
+// background runs work for all who wait for it: with the values of the first caller's
+// context, but ending only with the prover. It reports false after Close.
+func (p *Prover) background(ctx context.Context, work func(context.Context)) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.closed {
+		return false
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(p.ctx, cancel)
+	p.wg.Go(func() {
+		defer cancel()
+		defer stop()
+		work(ctx)
+	})
+	return true
+}
+
+// admit decides whether a request may be sent now.
+func (p *Prover) admit(ctx context.Context, h *hold, r *resource) *failure {
+	now := p.opts.Clock.Now()
+	p.mu.RLock()
+	f := p.throttled.get(now)
+	p.mu.RUnlock()
+	if f == nil {
+		r.mu.Lock()
+		f = h.get(now)
+		r.mu.Unlock()
+	}
+	if f != nil {
+		f.again, f.err = true, fmt.Errorf("not asked again so soon: %w", f.err)
+		return f
+	}
+	return p.client.budget.take(ctx)
+}
+
+// failed notes a failure, so that nobody asks again in vain.
+func (p *Prover) failed(h *hold, r *resource, f *failure) {
+	if f.again {
+		return
+	}
+	now := p.opts.Clock.Now()
+	if f.reason == ReasonThrottled {
+		p.mu.Lock()
+		p.throttled.set(now, f)
+		p.mu.Unlock()
+	}
+	r.mu.Lock()
+	h.set(now, f)
+	r.mu.Unlock()
+}
+
+// Prove says whether the cache of a resource is as new as the server was at asOf. The
+// error is not nil only if ctx ended or no cache is registered; the proof is then
+// Unknown.
+func (p *Prover) Prove(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time) (Proof, error) {
+	start := p.opts.Clock.Now()
+	proof, err := p.prove(ctx, gvr, asOf, start)
+	p.opts.Metrics.Proof(proof, p.opts.Clock.Since(start))
+	return proof, err
+}
+
+func (p *Prover) prove(ctx context.Context, gvr schema.GroupVersionResource, asOf, now time.Time) (Proof, error) {
+	r := p.registered(gvr)
+	if r == nil {
+		err := fmt.Errorf("proving %s: %w", gvr.GroupResource(), ErrNotRegistered)
+		return (&failure{reason: ReasonNotRegistered, err: err}).proof(gvr), err
+	}
+	if proof, ok := r.lookup(asOf, MethodEarlier); ok {
+		return proof, nil
+	}
+	if asOf.After(now) {
+		f := &failure{reason: ReasonInFuture, retryAfter: asOf.Sub(now), err: fmt.Errorf("asked for a time %s from now", asOf.Sub(now))}
+		return f.proof(gvr), nil
+	}
+	return r.prove(ctx, asOf)
+}

@@ -1,0 +1,242 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// pageSize of a list proof.
+	pageSize = 500
+	// heldFactor times SmallCollection is up to where a list is taken after a rewind,
+	// when no watch can say anything.
+	heldFactor = 20
+)
+
+// proveQuiet decides by list or watch whether a cache that trails the fences lacks
+// anything. Its proof goes into r.quiet and the fences, where every caller finds it.
+func (r *resource) proveQuiet(ctx context.Context, fl *flight[Proof]) Proof {
+	r.mu.Lock()
+	view, held := r.view, r.held
+	r.mu.Unlock()
+	n, small := view.Len(), r.p.opts.SmallCollection
+	var proof Proof
+	var f *failure
+	switch {
+	case held == "" && n <= small:
+		proof, f = r.proveByList(ctx, fl, view, small)
+	case held == "":
+		proof, f = r.proveByWatch(ctx, fl, view)
+	case n <= small*heldFactor:
+		proof, f = r.proveByList(ctx, fl, view, small*heldFactor)
+	default:
+		f = &failure{reason: ReasonRewind, err: errors.New("the cache was not relisted since the server was rewound")}
+	}
+	if f != nil {
+		r.p.failed(&r.proofHold, r, f)
+		return f.proof(r.gvr)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.quietAt = ""
+	if proof.Outcome == Proven {
+		r.quietAt = r.sample()
+	}
+	return proof
+}
+
+// settled records that a store at or past base lacks nothing up to upTo.
+func (r *resource) settled(base, upTo string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held != "" || !passed(r.sample(), base) {
+		return false
+	}
+	r.quiet.base, r.quiet.upTo = base, upTo
+	return true
+}
+
+// stale describes a cache that lacks events, the first of which is at rv.
+func (r *resource) stale(method Method, events int, rv string, fence Fence) Proof {
+	r.mu.Lock()
+	storeRV := r.sample()
+	r.mu.Unlock()
+	now := r.p.opts.Clock.Now()
+	return Proof{
+		Resource: r.gvr, Outcome: Stale, Method: method, At: fence.TakenAt,
+		Events: events, RVs: distance(storeRV, fence.ResourceVersion),
+		AtLeast: max(r.behindFor(rv, now), now.Sub(fence.TakenAt)),
+	}
+}
+
+type object struct {
+	uid types.UID
+	rv  string
+}
+
+// listing is a consistent list, possibly cut off.
+type listing struct {
+	fence    Fence
+	objects  map[string]object
+	complete bool
+}
+
+// proveByList compares a consistent metadata list with the store. The list is a fence
+// itself, so the proof is good for the time it was begun.
+func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view CacheView, limit int) (Proof, *failure) {
+	want, f := r.readList(ctx, fl, limit)
+	if f != nil {
+		return Proof{}, f
+	}
+	upTo := want.fence.ResourceVersion
+	var diff difference
+	for attempt := range 2 {
+		if proof, ok := r.lookup(want.fence.TakenAt, MethodList); ok {
+			return proof, nil
+		}
+		r.mu.Lock()
+		held := r.held
+		r.mu.Unlock()
+		if held != "" && less(upTo, held) {
+			return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("the cache, at %s, was not relisted since the server was rewound to %s", held, upTo)}
+		}
+		diff = want.compare(view)
+		if diff.objects == 0 && want.complete {
+			if r.unhold(held) && r.settled(view.ResourceVersion(), upTo) {
+				if proof, ok := r.lookup(want.fence.TakenAt, MethodList); ok {
+					return proof, nil
+				}
+			}
+			return Proof{}, &failure{reason: ReasonRegressed, err: errors.New("the cache went back during the comparison")}
+		}
+		if attempt == 0 {
+			awaited := diff.highest
+			if awaited == "" || diff.extra {
+				awaited = upTo
+			}
+			r.waitFor(ctx, awaited, r.p.opts.ConfirmWait)
+		}
+	}
+	switch {
+	case diff.objects == 0:
+		return Proof{}, &failure{reason: ReasonTooMany, err: fmt.Errorf("more than %d objects on the server", len(want.objects))}
+	case r.isHeld():
+		// Different histories: how many changes apart cannot be said.
+		return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("%d objects in the cache are not those of the rewound server", diff.objects)}
+	}
+	lowest := diff.lowest
+	if lowest == "" {
+		lowest = upTo
+	}
+	return r.stale(MethodList, diff.objects, lowest, want.fence), nil
+}
+
+func (r *resource) isHeld() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held != ""
+}
+
+// unhold trusts a store again that was found equal to a list while held. It reports
+// false if the server was rewound again meanwhile.
+func (r *resource) unhold(held string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held != "" && r.held != held {
+		return false
+	}
+	r.held = ""
+	return true
+}
+
+// readList reads the collection, page by page at one RV.
+func (r *resource) readList(ctx context.Context, fl *flight[Proof], limit int) (listing, *failure) {
+	out := listing{objects: map[string]object{}}
+	var answered func(Fence)
+	for token := ""; ; {
+		if f := r.p.admit(ctx, &r.proofHold, r); f != nil {
+			return out, f
+		}
+		if token == "" {
+			out.fence, answered = r.beginFence()
+			fl.begin(out.fence.TakenAt)
+		}
+		page, f := r.p.client.list(ctx, r.gvr, pageSize, token)
+		if f != nil {
+			return out, f
+		}
+		if token == "" {
+			out.fence.ResourceVersion = page.ResourceVersion
+			if f := r.endFence(ctx, out.fence, answered); f != nil {
+				return out, f
+			}
+		} else if page.ResourceVersion != out.fence.ResourceVersion {
+			return out, &failure{reason: ReasonServerError, retryAfter: errorHold, err: fmt.Errorf("a page of the list at %s came from %s", out.fence.ResourceVersion, page.ResourceVersion)}
+		}
+		out.add(page.Items)
+		token = page.Continue
+		if token == "" {
+			out.complete = true
+			return out, nil
+		}
+		if len(out.objects) > limit+pageSize {
+			// The store has at most limit: it lacks some of these already.
+			return out, nil
+		}
+	}
+}
+
+func (l *listing) add(items []metav1.PartialObjectMetadata) {
+	for i := range items {
+		m := &items[i]
+		l.objects[objectKey(m.Namespace, m.Name)] = object{m.UID, m.ResourceVersion}
+	}
+}
+
+// difference between a list and a store.
+type difference struct {
+	objects         int
+	lowest, highest string // RVs of what the store lacks
+	extra           bool   // the store has what the list does not
+}
+
+// compare is sound while the store moves: each object found to match had, when it was
+// looked at, the listed content or newer.
+func (l *listing) compare(view CacheView) difference {
+	var d difference
+	upTo := l.fence.ResourceVersion
+	matched := make(map[string]struct{}, len(l.objects))
+	view.Each(func(key string, uid types.UID, rv string) {
+		want, ok := l.objects[key]
+		switch {
+		case ok && want.uid == uid && want.rv == rv && rv != "":
+			matched[key] = struct{}{}
+		case less(upTo, rv):
+			// Changed, or made anew, after the list.
+			matched[key] = struct{}{}
+		case !ok && l.complete:
+			d.objects++
+			d.extra = true
+		}
+	})
+	for key, want := range l.objects {
+		if _, ok := matched[key]; ok {
+			continue
+		}
+		d.objects++
+		if d.lowest == "" || less(want.rv, d.lowest) {
+			d.lowest = want.rv
+		}
+		if d.highest == "" || less(d.highest, want.rv) {
+			d.highest = want.rv
+		}
+	}
+	return d
+}

@@ -1,0 +1,172 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// watchSlack is how long after its timeoutSeconds a watch is given up on.
+const watchSlack = 2 * time.Second
+
+// replay is what a watch from a store's RV has shown so far.
+type replay struct {
+	fence Fence
+	base  string   // the store's RV at the start
+	rvs   []string // of the events up to the fence, in order
+}
+
+// last event's RV: a store that has passed it has all events up to the fence.
+func (w *replay) last() string {
+	if len(w.rvs) == 0 {
+		return w.base
+	}
+	return w.rvs[len(w.rvs)-1]
+}
+
+// missing counts the events that a store at rv lacks, and names the first.
+func (w *replay) missing(rv string) (int, string) {
+	for i, event := range w.rvs {
+		if !passed(rv, event) {
+			return len(w.rvs) - i, event
+		}
+	}
+	return 0, ""
+}
+
+// proveByWatch asks for the events since the store's RV, up to the newest fence.
+func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view CacheView) (Proof, *failure) {
+	if f := r.p.admit(ctx, &r.proofHold, r); f != nil {
+		return Proof{}, f
+	}
+	r.mu.Lock()
+	if len(r.fences) == 0 {
+		r.mu.Unlock()
+		return Proof{}, &failure{reason: ReasonRewind, err: errors.New("the server was rewound after the fence")}
+	}
+	w := replay{fence: r.fences[len(r.fences)-1], base: r.sample()}
+	// Under the lock: whoever joins later must see this time.
+	fl.at = w.fence.TakenAt
+	r.mu.Unlock()
+
+	seconds := r.p.opts.WatchSeconds
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+watchSlack)
+	defer cancel()
+	stream, f := r.p.client.watch(ctx, r.gvr, w.base, seconds)
+	if f != nil {
+		return Proof{}, f
+	}
+	defer stream.Stop()
+
+	caughtUp := make(chan struct{})
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		if view.WaitFor(ctx, w.fence.ResourceVersion) == nil {
+			close(caughtUp)
+		}
+	}()
+	defer func() {
+		cancel()
+		<-waited
+	}()
+	return r.follow(ctx, stream, &w, caughtUp)
+}
+
+func (r *resource) follow(ctx context.Context, stream watch.Interface, w *replay, caughtUp <-chan struct{}) (Proof, *failure) {
+	var grace <-chan time.Time
+	for {
+		select {
+		case event, open := <-stream.ResultChan():
+			if !open {
+				return Proof{}, &failure{reason: ReasonNoBookmark, retryAfter: errorHold, err: fmt.Errorf("watch from %s ended without a bookmark at %s", w.base, w.fence.ResourceVersion)}
+			}
+			upTo, f := w.add(event)
+			if f != nil {
+				return Proof{}, f
+			}
+			if upTo != "" {
+				return r.complete(ctx, w, upTo)
+			}
+			if grace == nil && len(w.rvs) > 0 {
+				timer := r.p.opts.Clock.NewTimer(r.p.opts.ConfirmWait)
+				defer timer.Stop()
+				grace = timer.C()
+			}
+		case <-grace:
+			// The events came and the store had its time. If it used it, go on to the bookmark.
+			if n, first := w.missing(r.storeRV()); n > 0 {
+				return r.stale(MethodWatch, n, first, w.fence), nil
+			}
+			grace = nil
+		case <-caughtUp:
+			caughtUp = nil
+			if proof, ok := r.lookup(w.fence.TakenAt, MethodWait); ok {
+				return proof, nil
+			}
+		case <-ctx.Done():
+			return Proof{}, &failure{reason: ReasonTimeout, retryAfter: errorHold, err: fmt.Errorf("watch from %s: %w", w.base, context.Cause(ctx))}
+		}
+	}
+}
+
+// add takes one event. It returns the RV up to which all events are known, once that
+// is the fence's or more.
+func (w *replay) add(event watch.Event) (string, *failure) {
+	if event.Type == watch.Error {
+		return "", classify(apierrors.FromObject(event.Object), nil)
+	}
+	m, err := meta.Accessor(event.Object)
+	if err != nil {
+		return "", &failure{reason: ReasonServerError, retryAfter: errorHold, err: fmt.Errorf("a watch event without metadata: %w", err)}
+	}
+	rv := m.GetResourceVersion()
+	if !comparableRV(rv) {
+		return "", &failure{reason: ReasonIncomparable, retryAfter: errorHold, err: fmt.Errorf("event's resource version %q cannot be compared", rv)}
+	}
+	behind := less(rv, w.fence.ResourceVersion)
+	switch {
+	case event.Type == watch.Bookmark && behind:
+		return "", nil
+	case event.Type == watch.Bookmark:
+		return rv, nil
+	case behind:
+		w.rvs = append(w.rvs, rv)
+		return "", nil
+	case rv == w.fence.ResourceVersion:
+		w.rvs = append(w.rvs, rv)
+	}
+	// An event past the fence says only that those up to the fence have all come.
+	return w.fence.ResourceVersion, nil
+}
+
+// complete decides once all events up to the fence are known.
+func (r *resource) complete(ctx context.Context, w *replay, upTo string) (Proof, *failure) {
+	last := w.last()
+	if !passed(r.storeRV(), last) {
+		r.waitFor(ctx, last, r.p.opts.ConfirmWait)
+	}
+	if n, first := w.missing(r.storeRV()); n > 0 {
+		return r.stale(MethodWatch, n, first, w.fence), nil
+	}
+	if r.settled(last, upTo) {
+		if proof, ok := r.lookup(w.fence.TakenAt, MethodWatch); ok {
+			return proof, nil
+		}
+	}
+	return Proof{}, &failure{reason: ReasonRegressed, err: errors.New("the cache went back during the watch, or the server")}
+}
+
+func (r *resource) storeRV() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sample()
+}

@@ -1,0 +1,273 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+)
+
+// maxFences bounds how many fences are kept that the cache has not passed.
+const maxFences = 32
+
+// resource is what is known of one collection and its cache.
+type resource struct {
+	p   *Prover
+	gvr schema.GroupVersionResource
+
+	mu   sync.Mutex
+	view CacheView // nil until registered
+	// fences of this epoch in the order taken: the newest that was passed, and those
+	// after it.
+	fences []Fence
+	// quiet says that a store at or past base lacks nothing up to upTo.
+	quiet struct{ base, upTo string }
+	// high is the highest RV known to have been the server's, and since when.
+	high struct {
+		rv string
+		at time.Time
+	}
+	// maxStore is the highest RV that the store was seen at in this epoch.
+	maxStore string
+	// epochAt is when the last rewind was found.
+	epochAt time.Time
+	// held, after a rewind, is the RV of a store that may show the time before it.
+	held string
+	// quietAt is the store's RV at the last quiet proof: while it stands still there is
+	// no use in giving it time.
+	quietAt string
+
+	waiters map[*waiter]struct{}
+	fence   lane[fenceResult]
+	proof   lane[Proof]
+	// fenceHold and proofHold keep the last failure until asking again makes sense.
+	fenceHold, proofHold hold
+}
+
+type waiter struct {
+	rv     string
+	cancel context.CancelFunc
+}
+
+// hold is a failure that stands in for requests until a time.
+type hold struct {
+	until time.Time
+	f     *failure
+}
+
+func (h *hold) set(now time.Time, f *failure) {
+	h.f, h.until = f, now.Add(f.retryAfter)
+}
+
+func (h *hold) get(now time.Time) *failure {
+	if h.f == nil || !now.Before(h.until) {
+		return nil
+	}
+	f := *h.f
+	f.retryAfter = h.until.Sub(now)
+	return &f
+}
+
+// sample reads the store's RV. It must be called with mu held, so that what it notes
+// is of the present epoch.
+func (r *resource) sample() string {
+	if r.view == nil {
+		return ""
+	}
+	rv := r.view.ResourceVersion()
+	if !comparableRV(rv) {
+		return rv
+	}
+	if r.held != "" {
+		if !less(rv, r.held) {
+			return rv
+		}
+		// It went back: it was relisted from the rewound server.
+		r.held = ""
+	}
+	if r.maxStore == "" || less(r.maxStore, rv) {
+		r.maxStore = rv
+	}
+	r.raise(rv)
+	return rv
+}
+
+func (r *resource) raise(rv string) {
+	if r.high.rv == "" || less(r.high.rv, rv) {
+		r.high.rv, r.high.at = rv, r.p.opts.Clock.Now()
+	}
+}
+
+// position is how far the cache is known to be complete, given the store's RV.
+func (r *resource) position(storeRV string) string {
+	if r.held != "" {
+		return ""
+	}
+	if r.quiet.base != "" && passed(storeRV, r.quiet.base) && less(storeRV, r.quiet.upTo) {
+		return r.quiet.upTo
+	}
+	return storeRV
+}
+
+// lookup returns the newest proof if it is good for asOf.
+func (r *resource) lookup(asOf time.Time, method Method) (Proof, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	storeRV := r.sample()
+	pos := r.position(storeRV)
+	for i := len(r.fences) - 1; i >= 0; i-- {
+		f := r.fences[i]
+		if !passed(pos, f.ResourceVersion) {
+			continue
+		}
+		r.fences = append(r.fences[:0], r.fences[i:]...)
+		if f.TakenAt.Before(asOf) {
+			break
+		}
+		needed := f.ResourceVersion
+		if r.quiet.base != "" && less(r.quiet.base, needed) && passed(r.quiet.upTo, needed) && passed(storeRV, r.quiet.base) {
+			needed = r.quiet.base
+		}
+		return Proof{Resource: r.gvr, Outcome: Proven, Method: method, At: f.TakenAt, ResourceVersion: needed}, true
+	}
+	return Proof{}, false
+}
+
+// verdict on a fence.
+type verdict int
+
+const (
+	fenceNoted verdict = iota
+	fenceOutdated
+	fenceIncomparable
+	fenceRewound
+)
+
+// note takes a fence into account.
+func (r *resource) note(ctx context.Context, f Fence) verdict {
+	r.mu.Lock()
+	v, rewind := r.noteLocked(f)
+	held := r.held
+	r.mu.Unlock()
+	if v == fenceRewound {
+		klog.FromContext(ctx).Info("Server's resource versions went backward; all freshness proofs are void",
+			"resource", r.gvr.GroupResource().String(), "from", rewind.From, "to", rewind.To, "cacheHeldAt", held)
+		r.p.opts.Metrics.Rewind(r.gvr)
+		if r.p.opts.OnRewind != nil {
+			r.p.opts.OnRewind(rewind)
+		}
+	}
+	return v
+}
+
+func (r *resource) noteLocked(f Fence) (verdict, Rewind) {
+	switch {
+	case !comparableRV(f.ResourceVersion):
+		return fenceIncomparable, Rewind{}
+	case f.TakenAt.Before(r.epochAt):
+		return fenceOutdated, Rewind{}
+	}
+	storeRV := r.sample()
+	from := ""
+	if !r.high.at.After(f.TakenAt) && less(f.ResourceVersion, r.high.rv) {
+		from = r.high.rv
+	} else if r.held == "" && less(f.ResourceVersion, f.StoreRV) {
+		from = f.StoreRV
+	}
+	v, rewind := fenceNoted, Rewind{}
+	if from != "" {
+		v, rewind = fenceRewound, Rewind{Resource: r.gvr, From: from, To: f.ResourceVersion}
+		r.rewind(storeRV, f.ResourceVersion)
+	}
+	r.raise(f.ResourceVersion)
+	i := len(r.fences)
+	for i > 0 && f.TakenAt.Before(r.fences[i-1].TakenAt) {
+		i--
+	}
+	r.fences = append(r.fences, Fence{})
+	copy(r.fences[i+1:], r.fences[i:])
+	r.fences[i] = f
+	if len(r.fences) > maxFences {
+		// The oldest tells for how long the cache has been behind.
+		r.fences = append(r.fences[:1], r.fences[2:]...)
+	}
+	return v, rewind
+}
+
+// rewind voids everything. The store's RV is no evidence of where it is: below the
+// fence too it may be of the history that is gone, unless it has gone back already.
+func (r *resource) rewind(storeRV, fenceRV string) {
+	r.fences = nil
+	r.quiet.base, r.quiet.upTo, r.quietAt = "", "", ""
+	r.high.rv = ""
+	r.epochAt = r.p.opts.Clock.Now()
+	relisted := less(storeRV, r.maxStore) && passed(fenceRV, storeRV)
+	r.maxStore = ""
+	if !relisted && comparableRV(storeRV) {
+		r.held = storeRV
+	}
+}
+
+// oldestFence is the easiest to pass of those that are good for asOf.
+func (r *resource) oldestFence(asOf time.Time) (Fence, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.fences {
+		if !f.TakenAt.Before(asOf) {
+			return f, true
+		}
+	}
+	return Fence{}, false
+}
+
+// behindFor is a lower bound on how long a change at rv has been committed.
+func (r *resource) behindFor(rv string, now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.fences {
+		if passed(f.ResourceVersion, rv) {
+			return now.Sub(f.TakenAt)
+		}
+	}
+	return 0
+}
+
+// waitFor gives the cache up to d to pass rv. Observe ends it early; whether it has
+// been passed is for the caller to look at.
+func (r *resource) waitFor(ctx context.Context, rv string, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	w := &waiter{rv: rv, cancel: cancel}
+	r.mu.Lock()
+	view := r.view
+	r.waiters[w] = struct{}{}
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		delete(r.waiters, w)
+		r.mu.Unlock()
+	}()
+	if view.WaitFor(ctx, rv) != nil {
+		// A cache that refuses to wait, as one that runs no waker does, gets the time anyway.
+		<-ctx.Done()
+	}
+}
+
+// observe wakes those who wait for rv, and sees a store that goes back.
+func (r *resource) observe(rv string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for w := range r.waiters {
+		if passed(rv, w.rv) {
+			w.cancel()
+		}
+	}
+	if r.held != "" && less(rv, r.held) {
+		r.held = ""
+	}
+}

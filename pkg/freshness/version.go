@@ -1,0 +1,39 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// comparable is false for what apimachinery cannot compare (KEP-5504): an empty RV,
+// "0", a leading zero, anything but digits.
+func comparableRV(rv string) bool {
+	_, err := resourceversion.CompareResourceVersion(rv, rv)
+	return err == nil
+}
+
+// passed is true if rv is at or past target; false if they cannot be compared.
+func passed(rv, target string) bool {
+	c, err := resourceversion.CompareResourceVersion(rv, target)
+	return err == nil && c >= 0
+}
+
+// less is true if both can be compared and a is below b.
+func less(a, b string) bool {
+	c, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && c < 0
+}
+
+// distance is b-a, or 0 if that is negative or does not fit.
+func distance(a, b string) uint64 {
+	x, errA := strconv.ParseUint(a, 10, 64)
+	y, errB := strconv.ParseUint(b, 10, 64)
+	if errA != nil || errB != nil || y < x {
+		return 0
+	}
+	return y - x
+}
