@@ -1,0 +1,154 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wiring
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+)
+
+// call is what a store was told.
+type call struct {
+	owner    types.NamespacedName
+	ownerUID types.UID
+	resource string
+	rv       string               // of a write
+	key      types.NamespacedName // of a deletion
+	uid      types.UID
+}
+
+// listener is a consistency store that remembers what it was told.
+type listener struct {
+	consistency.NoopConsistencyStore
+	calls []call
+}
+
+func (l *listener) WroteAt(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, rv string) {
+	l.calls = append(l.calls, call{owner: owner, ownerUID: ownerUID, resource: resource.String(), rv: rv})
+}
+
+func (l *listener) Deleted(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, key types.NamespacedName, uid types.UID) {
+	l.calls = append(l.calls, call{owner: owner, ownerUID: ownerUID, resource: resource.String(), key: key, uid: uid})
+}
+
+// answering returns a client, made as the controllers' clients are, of a server that gives one answer.
+func answering(t *testing.T, contentType string, code int, object runtime.Object) kubernetes.Interface {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), contentType)
+		if !ok {
+			t.Errorf("no serializer for %s", contentType)
+		}
+		w.Header().Set("Content-Type", contentType)
+		w.WriteHeader(code)
+		encoder := scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersions{corev1.SchemeGroupVersion, metav1.SchemeGroupVersion})
+		if err := encoder.Encode(object, w); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	builder := Clients(clientbuilder.SimpleControllerClientBuilder{ClientConfig: &rest.Config{
+		Host:          server.URL,
+		ContentConfig: rest.ContentConfig{ContentType: contentType, AcceptContentTypes: contentType},
+	}})
+	client, err := builder.Client("test")
+	require.NoError(t, err)
+	return client
+}
+
+func TestWritesAreRecorded(t *testing.T) {
+	owner, ownerUID := types.NamespacedName{Namespace: "ns", Name: "owner"}, types.UID("owner-uid")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "pod-uid", ResourceVersion: "7"}}
+	gone := &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: "pod", Kind: "pods", UID: "pod-uid"}}
+	wrote := []call{{owner: owner, ownerUID: ownerUID, resource: "pods", rv: "7"}}
+	deleted := []call{{owner: owner, ownerUID: ownerUID, resource: "pods", key: types.NamespacedName{Namespace: "ns", Name: "pod"}, uid: "pod-uid"}}
+
+	tests := map[string]struct {
+		answer  runtime.Object
+		code    int
+		do      func(ctx context.Context, c kubernetes.Interface) error
+		want    []call
+		wantErr bool
+	}{
+		"create": {answer: pod, do: func(ctx context.Context, c kubernetes.Interface) error {
+			got, err := c.CoreV1().Pods("ns").Create(ctx, &corev1.Pod{}, metav1.CreateOptions{})
+			require.Equal(t, types.UID("pod-uid"), got.UID, "the controller still gets the answer")
+			return err
+		}, want: wrote},
+		"update status": {answer: pod, do: func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Pods("ns").UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+			return err
+		}, want: wrote},
+		"patch": {answer: pod, do: func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Pods("ns").Patch(ctx, "pod", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
+			return err
+		}, want: wrote},
+		"graceful delete": {answer: pod, do: func(ctx context.Context, c kubernetes.Interface) error {
+			return c.CoreV1().Pods("ns").Delete(ctx, "pod", metav1.DeleteOptions{})
+		}, want: wrote},
+		"immediate delete": {answer: gone, do: func(ctx context.Context, c kubernetes.Interface) error {
+			return c.CoreV1().Pods("ns").Delete(ctx, "pod", metav1.DeleteOptions{})
+		}, want: deleted},
+		"dry run": {answer: pod, do: func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Pods("ns").Create(ctx, &corev1.Pod{}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		}},
+		"read": {answer: pod, do: func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Pods("ns").Get(ctx, "pod", metav1.GetOptions{})
+			return err
+		}},
+		"refused": {answer: &metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonConflict, Code: http.StatusConflict}, code: http.StatusConflict,
+			do: func(ctx context.Context, c kubernetes.Interface) error {
+				_, err := c.CoreV1().Pods("ns").Update(ctx, pod, metav1.UpdateOptions{})
+				return err
+			}, wantErr: true},
+		"not for an owner": {answer: pod, do: func(_ context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Pods("ns").Create(context.Background(), &corev1.Pod{}, metav1.CreateOptions{})
+			return err
+		}},
+	}
+	for name, tc := range tests {
+		for _, contentType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
+			t.Run(name+" "+contentType, func(t *testing.T) {
+				code := tc.code
+				if code == 0 {
+					code = http.StatusOK
+				}
+				store := &listener{}
+				ctx := consistency.WithOwner(t.Context(), store, owner, ownerUID)
+				err := tc.do(ctx, answering(t, contentType, code, tc.answer))
+				require.Equal(t, tc.wantErr, err != nil, "error %v", err)
+				require.Equal(t, tc.want, store.calls)
+			})
+		}
+	}
+}
+
+func TestDecodeRefusesWhatItDoesNotKnow(t *testing.T) {
+	for name, tc := range map[string]struct{ contentType, body, want string }{
+		"no content type": {"", "{}", "content type"},
+		"another type":    {"text/html", "<html>", "neither JSON nor protobuf"},
+		"broken JSON":     {"application/json", "{", "unexpected end"},
+		"not protobuf":    {"application/vnd.kubernetes.protobuf", "{}", "prefix"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := decode(tc.contentType, []byte(tc.body))
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+}
