@@ -20,8 +20,8 @@
 //     certificate; any other is forwarded anonymously. Headers and tokens are never logged.
 //   - After [Proxy.Close] nothing is left: no goroutine, no connection, no listener.
 //
-// Effects that act together on one resource compose: filters ([DropEvents], [SuppressBookmarks]) see a frame
-// when it arrives, [Hold], [Delay] and [StopReading] decide when it leaves, and [DropStream] and [Gone] end
+// Effects that act together on one resource compose: filters ([DropEvents], [SuppressBookmarks]) and then
+// [OpaqueRVs] see a frame when it arrives, [Hold], [Delay] and [StopReading] decide when it leaves, and [DropStream] and [Gone] end
 // the stream whatever is still waiting in it. A frame that was already being written to the client when a
 // fault is injected may still arrive.
 //

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// Effect is what a fault does. The types of this file are all there are.
+// Effect is what a fault does. The types of this file and OpaqueRVs are all there are.
 type Effect interface {
 	// behaviour checks the effect's fields and says how streams and requests meet it.
 	behaviour() (behaviour, error)
@@ -40,6 +40,8 @@ type behaviour struct {
 	answers func(Request) *answer
 	// holdsLists keeps back the backend's answers to lists.
 	holdsLists bool
+	// opaque selects the objects whose resource versions are rewritten on their way to the client.
+	opaque func(Event) bool
 	// limit is how often drops and answers apply; 0 means always.
 	limit int
 }

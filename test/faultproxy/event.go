@@ -31,23 +31,39 @@ func decodeJSONEvent(raw []byte) (Event, error) {
 	var e struct {
 		Type   watch.EventType `json:"type"`
 		Object struct {
-			Metadata struct {
-				Namespace       string            `json:"namespace"`
-				Name            string            `json:"name"`
-				UID             types.UID         `json:"uid"`
-				ResourceVersion string            `json:"resourceVersion"`
-				Annotations     map[string]string `json:"annotations"`
-			} `json:"metadata"`
+			Metadata jsonMeta `json:"metadata"`
 		} `json:"object"`
 	}
 	if err := json.Unmarshal(raw, &e); err != nil {
 		return Event{}, fmt.Errorf("JSON watch event: %w", err)
 	}
-	m := e.Object.Metadata
+	out := e.Object.Metadata.event()
+	out.Type = e.Type
+	return out, nil
+}
+
+// jsonMeta is what the proxy reads of an object's metadata.
+type jsonMeta struct {
+	Namespace       string            `json:"namespace"`
+	Name            string            `json:"name"`
+	UID             types.UID         `json:"uid"`
+	ResourceVersion string            `json:"resourceVersion"`
+	Annotations     map[string]string `json:"annotations"`
+}
+
+func (m jsonMeta) event() Event {
 	return Event{
-		Type: e.Type, Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
 		initialEnd: m.Annotations[metav1.InitialEventsAnnotationKey] == "true",
-	}, nil
+	}
+}
+
+func decodeJSONMeta(raw []byte) (Event, error) {
+	var m jsonMeta
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return Event{}, err
+	}
+	return m.event(), nil
 }
 
 // Field numbers of the protobuf messages on the way from a WatchEvent to its object's metadata, from the
@@ -104,7 +120,15 @@ func decodeProtobufEvent(raw []byte) (Event, error) {
 	if err != nil {
 		return Event{}, fmt.Errorf("protobuf %s event: metadata: %w", e.Type, err)
 	}
-	err = eachBytesField(meta, func(n protowire.Number, v []byte) {
+	if err := decodeProtobufMeta(meta, &e); err != nil {
+		return Event{}, fmt.Errorf("protobuf %s event: metadata: %w", e.Type, err)
+	}
+	return e, nil
+}
+
+// decodeProtobufMeta fills in what an ObjectMeta says of the event.
+func decodeProtobufMeta(meta []byte, e *Event) error {
+	return eachBytesField(meta, func(n protowire.Number, v []byte) {
 		switch n {
 		case fieldMetaName:
 			e.Name = string(v)
@@ -122,10 +146,6 @@ func decodeProtobufEvent(raw []byte) (Event, error) {
 			}
 		}
 	})
-	if err != nil {
-		return Event{}, fmt.Errorf("protobuf %s event: metadata: %w", e.Type, err)
-	}
-	return e, nil
 }
 
 // eachBytesField calls visit with every length-delimited field of a message and skips the others.

@@ -12,6 +12,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -93,6 +94,8 @@ type fakeAPI struct {
 	rv       int
 	watches  []*fakeWatch
 	requests []seen
+	// stored, if set, answers everything but watches with what it returns for the request's body.
+	stored func(r *http.Request, body runtime.Object) runtime.Object
 }
 
 type fakeWatch struct {
@@ -149,6 +152,10 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	encoder := scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion)
+	if a.stored != nil {
+		a.serveStored(w, r, info, encoder)
+		return
+	}
 	w.Header().Set("Content-Type", info.MediaType)
 	var obj runtime.Object
 	switch resource {
@@ -158,6 +165,25 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		obj = &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: a.currentRV()}}
 	}
 	_ = encoder.Encode(obj, w)
+}
+
+func (a *fakeAPI) serveStored(w http.ResponseWriter, r *http.Request, info runtime.SerializerInfo, encoder runtime.Encoder) {
+	raw, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	var body runtime.Object
+	if strings.Contains(r.Header.Get("Content-Type"), "patch") {
+		body = &runtime.Unknown{Raw: raw}
+	} else if len(raw) > 0 {
+		if body, _, err = scheme.Codecs.UniversalDeserializer().Decode(raw, nil, nil); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", info.MediaType)
+	_ = encoder.Encode(a.stored(r, body), w)
 }
 
 func (a *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request, resource string, info runtime.SerializerInfo) {

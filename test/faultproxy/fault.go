@@ -16,7 +16,7 @@ import (
 
 // Target selects the requests and watch streams of one resource; every field that is set must match.
 type Target struct {
-	// Resource is required. Requests for its subresources are not touched.
+	// Resource is required. Requests for its subresources are not touched, except by OpaqueRVs.
 	Resource schema.GroupResource
 	// UserAgent is the first token of the client's User-Agent header.
 	UserAgent string
@@ -28,9 +28,15 @@ type Target struct {
 }
 
 func (t Target) matches(r Request) bool {
-	return r.Resource == t.Resource && r.Subresource == "" &&
+	return r.Resource == t.Resource &&
 		(t.UserAgent == "" || t.UserAgent == r.UserAgent) &&
 		(t.Match == nil || t.Match(r))
+}
+
+// meets says whether the fault has anything to do with a request or stream.
+func (f *Fault) meets(r Request) bool {
+	// What a proxied pod answers is not the apiserver's.
+	return (r.Subresource == "" || f.b.opaque != nil && r.Subresource != "proxy") && f.target.matches(r)
 }
 
 // Tally counts frames and their bytes, and the events among them by type.
@@ -61,11 +67,13 @@ type Stats struct {
 	Since, Until time.Time
 	// Streams is how many watch streams (for a black hole: connections) the fault met.
 	Streams int
-	// Requests is how many requests it answered or, for lists, held.
+	// Requests is how many requests it answered or, for lists, held, or whose answers it rewrote.
 	Requests int
 	// Seen arrived while the fault was in force; Held, Released and Dropped say what became of it. The
 	// backend's end of a stream counts as a frame without bytes.
 	Seen, Held, Released, Dropped Tally
+	// Rewritten went to the client with another resource version.
+	Rewritten Tally
 	// FirstHeldRV and LastHeldRV are the resource versions of the first and the last event held or dropped.
 	FirstHeldRV, LastHeldRV string
 }
@@ -112,7 +120,7 @@ func (f *Fault) Stats() Stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.stats
-	for _, t := range []*Tally{&s.Seen, &s.Held, &s.Released, &s.Dropped} {
+	for _, t := range []*Tally{&s.Seen, &s.Held, &s.Released, &s.Dropped, &s.Rewritten} {
 		t.Events = maps.Clone(t.Events)
 	}
 	return s
@@ -167,8 +175,10 @@ func (f *Fault) did(a Action, stream int64, fr *frame) {
 		f.stats.Released.add(fr)
 	case ActionDropped:
 		f.stats.Dropped.add(fr)
+	case ActionRewritten:
+		f.stats.Rewritten.add(fr)
 	}
-	if rv := fr.event.ResourceVersion; rv != "" && a != ActionReleased {
+	if rv := fr.event.ResourceVersion; rv != "" && (a == ActionHeld || a == ActionDropped) {
 		if f.stats.FirstHeldRV == "" {
 			f.stats.FirstHeldRV = rv
 		}

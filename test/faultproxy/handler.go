@@ -56,6 +56,13 @@ func (p *Proxy) serve(rw http.ResponseWriter, r *http.Request) {
 		_ = a.write(w, r.Header.Get("Accept"))
 		return
 	}
+	if p.wasOpaque(req.Resource) {
+		if err := restoreRequest(r); err != nil {
+			a := answer{status: apierrors.NewBadRequest("faultproxy: " + err.Error()).Status()}
+			_ = a.write(w, r.Header.Get("Accept"))
+			return
+		}
+	}
 	if req.Verb == "watch" {
 		p.serveWatch(w, r, req, backend, via.watch)
 		return
@@ -74,10 +81,17 @@ func (p *Proxy) serveOther(w http.ResponseWriter, r *http.Request, req Request, 
 			backendFailed(w, r, err)
 		},
 	}
-	if req.Verb == "list" {
+	opaque := opaqueFaults(faults)
+	if len(opaque) > 0 {
+		r.Header.Del("Accept-Encoding") // to read the answer
+	}
+	if req.Verb == "list" || len(opaque) > 0 {
 		rp.ModifyResponse = func(res *http.Response) error {
+			if err := makeResponseOpaque(res, opaque, req); err != nil {
+				return err
+			}
 			for _, f := range faults {
-				if !f.b.holdsLists {
+				if !f.b.holdsLists || req.Verb != "list" {
 					continue
 				}
 				f.didRequest(ActionHeld, req)

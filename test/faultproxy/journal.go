@@ -17,14 +17,15 @@ type Action string
 
 // The interventions that the journal tells apart.
 const (
-	ActionInjected Action = "Injected" // a fault came into force
-	ActionCleared  Action = "Cleared"  // a fault was taken back
-	ActionHeld     Action = "Held"     // a frame or a list was kept back
-	ActionReleased Action = "Released" // a kept frame or list was handed to the client
-	ActionDropped  Action = "Dropped"  // a frame will never reach the client
-	ActionAnswered Action = "Answered" // a request was answered instead of being forwarded
-	ActionEnded    Action = "Ended"    // a stream was ended, or left half open
-	ActionSwitched Action = "Switched" // the client was moved to another backend
+	ActionInjected  Action = "Injected"  // a fault came into force
+	ActionCleared   Action = "Cleared"   // a fault was taken back
+	ActionHeld      Action = "Held"      // a frame or a list was kept back
+	ActionReleased  Action = "Released"  // a kept frame or list was handed to the client
+	ActionDropped   Action = "Dropped"   // a frame will never reach the client
+	ActionAnswered  Action = "Answered"  // a request was answered instead of being forwarded
+	ActionRewritten Action = "Rewritten" // a frame or an answer was changed
+	ActionEnded     Action = "Ended"     // a stream was ended, or left half open
+	ActionSwitched  Action = "Switched"  // the client was moved to another backend
 )
 
 // Entry is one intervention.

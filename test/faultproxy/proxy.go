@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 )
 
@@ -46,6 +47,7 @@ type Proxy struct {
 	closing bool
 	current *backend
 	faults  []*Fault
+	opaque  sets.Set[schema.GroupResource] // whose versions were ever made opaque
 	streams map[int64]*stream
 	lastID  int64
 }
@@ -64,6 +66,7 @@ func Start(ctx context.Context, opts Options) (*Proxy, error) {
 		progress: newProgress(),
 		served:   make(chan struct{}),
 		streams:  map[int64]*stream{},
+		opaque:   sets.New[schema.GroupResource](),
 		errorLog: log.New(logWriter{logger}, "", 0),
 	}
 	if opts.ClientCert != nil {
@@ -169,8 +172,11 @@ func (p *Proxy) Inject(t Target, e Effect) (*Fault, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.newFaultLocked(t, b)
+	if b.opaque != nil {
+		p.opaque.Insert(t.Resource)
+	}
 	for _, s := range p.streams {
-		if t.matches(s.req) {
+		if f.meets(s.req) {
 			s.attach(f)
 		}
 	}
@@ -262,7 +268,7 @@ func (p *Proxy) match(req Request) ([]*Fault, *backend) {
 	defer p.mu.Unlock()
 	var out []*Fault
 	for _, f := range p.faults {
-		if !f.target.Running && f.target.matches(req) {
+		if !f.target.Running && f.meets(req) {
 			out = append(out, f)
 		}
 	}
@@ -284,7 +290,7 @@ func (p *Proxy) open(req Request, b *backend, proto bool, abandon context.Cancel
 	p.streams[s.id] = s
 	for _, f := range p.faults {
 		// Gone ends what runs; it answers new watches before they come here.
-		if !f.target.Running && f.b.ends != stopGone && f.target.matches(req) {
+		if !f.target.Running && f.b.ends != stopGone && f.meets(req) {
 			s.attach(f)
 		}
 	}

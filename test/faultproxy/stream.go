@@ -213,6 +213,17 @@ func (s *stream) arrive(fr *frame) {
 		}
 	}
 	for _, f := range s.faults {
+		if f.b.opaque == nil {
+			continue
+		}
+		if err := f.rewriteFrame(fr, s.proto, s.id); err != nil {
+			klog.Background().Error(err, "Cutting a watch", "fault", f.id, "stream", s.id)
+			s.stop = stopAbort
+			wake(s.canWrite)
+			return
+		}
+	}
+	for _, f := range s.faults {
 		if f.keeps(fr) {
 			s.hold(fr, f)
 		}

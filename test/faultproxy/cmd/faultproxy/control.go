@@ -29,10 +29,10 @@ type spec struct {
 	Lists      bool              `json:"lists"`      // Hold
 	By         metav1.Duration   `json:"by"`         // Delay
 	Count      int               `json:"count"`      // DropEvents, TooLargeRV, TooManyRequests
-	Types      []watch.EventType `json:"types"`      // DropEvents
-	Namespace  string            `json:"namespace"`  // DropEvents
-	Name       string            `json:"name"`       // DropEvents
-	UID        types.UID         `json:"uid"`        // DropEvents
+	Types      []watch.EventType `json:"types"`      // DropEvents, OpaqueRVs
+	Namespace  string            `json:"namespace"`  // DropEvents, OpaqueRVs
+	Name       string            `json:"name"`       // DropEvents, OpaqueRVs
+	UID        types.UID         `json:"uid"`        // DropEvents, OpaqueRVs
 	Resumed    bool              `json:"resumed"`    // Gone
 	Current    uint64            `json:"current"`    // TooLargeRV
 	RetryAfter metav1.Duration   `json:"retryAfter"` // TooManyRequests
@@ -54,6 +54,8 @@ func (s spec) inject(p *faultproxy.Proxy) (*faultproxy.Fault, error) {
 		e = faultproxy.DropStream{}
 	case "DropEvents":
 		e = faultproxy.DropEvents{Count: s.Count, Match: s.matchEvent()}
+	case "OpaqueRVs":
+		e = faultproxy.OpaqueRVs{Match: s.matchEvent()}
 	case "SuppressBookmarks":
 		e = faultproxy.SuppressBookmarks{}
 	case "Gone":
