@@ -55,6 +55,9 @@ or did no harm to stock upstream, so that the table proves nothing.`,
 				return err
 			}
 			plan.Nodes = nodes
+			if err := checkBinaries(plan.Arms...); err != nil {
+				return err
+			}
 			return demo.Run(cmd.Context(), plan, display.New(os.Stdout), os.Stdout)
 		},
 	}

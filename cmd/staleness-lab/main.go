@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 )
 
 func main() { os.Exit(run(os.Args[1:])) }
@@ -47,4 +49,22 @@ func newCommand() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(newUpCommand(), newDemoCommand())
 	return root
+}
+
+// checkBinaries finds out what is missing before anything is made or started.
+func checkBinaries(arms ...controlplane.Arm) error {
+	binDir, err := controlplane.FindBinDir()
+	if err != nil {
+		return err
+	}
+	// Two arms with one binary would name it twice.
+	var distinct []controlplane.Arm
+	seen := map[string]bool{}
+	for _, arm := range arms {
+		if binary := arm.Binary(binDir); !seen[binary] {
+			seen[binary] = true
+			distinct = append(distinct, arm)
+		}
+	}
+	return controlplane.CheckBinaries(binDir, distinct...)
 }

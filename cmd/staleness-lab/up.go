@@ -32,6 +32,9 @@ exit code 1 when etcd or kube-apiserver dies, or when another one does not start
 			if options.Nodes < 1 {
 				return fmt.Errorf("--nodes %d: at least one node is needed", options.Nodes)
 			}
+			if err := checkBinaries(controlplane.ArmP); err != nil {
+				return err
+			}
 			if err := gates.Check(cmd.Context(), controlplane.ArmP, options.FeatureGates); err != nil {
 				return err
 			}

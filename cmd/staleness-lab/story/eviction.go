@@ -179,7 +179,7 @@ func (e *evictionRun) fault(ctx context.Context) error {
 		return fmt.Errorf("the fault was not injected: %d node events held, removal of the taint told to the kube-controller-manager: %t",
 			stats.Held.Frames, told)
 	}
-	if e.result.Deletes, err = e.truth.Deletes(rig.Cluster.APIServers()[0]); err != nil {
+	if e.result.Deletes, err = e.truth.Deletes(rig.AuditLog()); err != nil {
 		return err
 	}
 	e.result.Held, e.result.HeldFor = stats.Held, time.Since(stats.Since)
@@ -219,7 +219,7 @@ func (e *evictionRun) later(ctx context.Context) error {
 	if err != nil && ctx.Err() != nil {
 		return err
 	}
-	deletes, err := e.truth.Deletes(e.rig.Cluster.APIServers()[0])
+	deletes, err := e.truth.Deletes(e.rig.AuditLog())
 	if err != nil {
 		return err
 	}

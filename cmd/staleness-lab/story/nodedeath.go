@@ -195,11 +195,10 @@ func (d *deathRun) die(ctx context.Context) error {
 	if err := d.count(ctx, marked); err != nil {
 		return err
 	}
-	server := d.rig.Cluster.APIServers()[0]
-	if d.result.Marking, err = CountRequests(server, died, marked); err != nil {
+	if d.result.Marking, err = CountRequests(d.rig.AuditLog(), died, marked); err != nil {
 		return err
 	}
-	if d.result.After, err = CountRequests(server, marked, marked.Add(deathWindow)); err != nil {
+	if d.result.After, err = CountRequests(d.rig.AuditLog(), marked, marked.Add(deathWindow)); err != nil {
 		return err
 	}
 	if d.result.After.ElectionRenewals == 0 {

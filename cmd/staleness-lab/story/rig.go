@@ -116,6 +116,9 @@ func (r *Rig) Stop(ctx context.Context) error {
 	return err
 }
 
+// AuditLog returns the apiserver's audit log.
+func (r *Rig) AuditLog() string { return r.Cluster.APIServers()[0].AuditLogPath() }
+
 // SameKCM returns an error unless the kube-controller-manager is still the process that was started, and
 // leads: figures of one that restarted mean something else.
 func (r *Rig) SameKCM(ctx context.Context) error {

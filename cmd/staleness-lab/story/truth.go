@@ -147,11 +147,11 @@ type Delete struct {
 	Justified bool
 }
 
-// Deletes returns the first deletion of each pod that the audit log blames on a controller.
-func (t *Truth) Deletes(server *controlplane.APIServer) ([]Delete, error) {
+// Deletes returns the first deletion of each pod that an apiserver's audit log blames on a controller.
+func (t *Truth) Deletes(auditLog string) ([]Delete, error) {
 	var deletes []Delete
 	seen := map[string]bool{}
-	_, err := controlplane.ReadAudit(server.AuditLogPath(), 0, func(e controlplane.AuditEvent) {
+	_, err := controlplane.ReadAudit(auditLog, 0, func(e controlplane.AuditEvent) {
 		o := e.ObjectRef
 		pod := o.Namespace + "/" + o.Name
 		if e.Verb != "delete" || o.Resource != "pods" || o.Subresource != "" || e.ResponseStatus.Code >= 300 ||

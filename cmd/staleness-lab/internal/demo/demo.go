@@ -33,13 +33,6 @@ type Plan struct {
 // Run runs every story on every arm, shows them on the screen and writes the report. It returns an error
 // if one could not be run, or if a story proves nothing. When it returns every process is gone.
 func Run(ctx context.Context, plan Plan, screen display.Screen, out io.Writer) (err error) {
-	binDir, err := controlplane.FindBinDir()
-	if err != nil {
-		return err
-	}
-	if err := controlplane.CheckBinaries(binDir, plan.Arms...); err != nil {
-		return err
-	}
 	dir, err := os.MkdirTemp("", "fresh-kcm-demo-")
 	if err != nil {
 		return fmt.Errorf("making the demo's directory: %w", err)

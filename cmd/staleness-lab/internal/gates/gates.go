@@ -81,9 +81,6 @@ func Check(ctx context.Context, arm controlplane.Arm, gates map[string]bool) err
 	if err != nil {
 		return err
 	}
-	if err := controlplane.CheckBinaries(binDir, arm); err != nil {
-		return err
-	}
 	merged := arm.FeatureGates()
 	maps.Copy(merged, gates)
 	var pairs []string

@@ -102,6 +102,7 @@ func (s Snapshot) Facts() []display.Fact {
 	add := func(key, format string, args ...any) {
 		facts = append(facts, display.Fact{Key: key, Text: fmt.Sprintf(format, args...)})
 	}
+	add("logs", "logs: %s", s.LogsDir)
 	for _, c := range s.Components {
 		if c.Trouble != "" {
 			add("trouble/"+c.Name, "%s: %s (restarts: %d)%s", c.Name, c.Trouble, c.Restarts, indented(c.Tail))
@@ -123,7 +124,6 @@ func (s Snapshot) Facts() []display.Fact {
 	}
 	if s.Kubeconfig != "" {
 		add("kubeconfig", "export KUBECONFIG=%s", s.Kubeconfig)
-		add("logs", "logs: %s", s.LogsDir)
 	}
 	if s.Phase == Ready {
 		// What was true then: a node lost later is said by the line about nodes.

@@ -1,0 +1,94 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+)
+
+func TestBadInput(t *testing.T) {
+	// Nothing that exists, so that none of these can start anything.
+	t.Setenv("FRESH_KCM_BIN_DIR", filepath.Join(t.TempDir(), "none"))
+	for _, test := range []struct{ args, want string }{
+		{"up --nodes 0", "--nodes 0: at least one node is needed"},
+		{"up --nodes -5", "--nodes -5: at least one node is needed"},
+		{"up --nodes many", `invalid argument "many"`},
+		{"up --feature-gates Foo", `invalid argument "Foo" for "--feature-gates"`},
+		{"up --feature-gates Foo=perhaps", `invalid argument "Foo=perhaps" for "--feature-gates"`},
+		{"up there", `unknown command "there"`},
+		{"up --kubeconfig x", "unknown flag: --kubeconfig"},
+		{"up", "etcd: run \"make build\""},
+		{"demo --nodes 0", "--nodes 0: at least one node is needed"},
+		{"demo --arms U0,X", `no arm "X"`},
+		{"demo --arms=", "--arms: none given"},
+		{"demo --story c", `no story "c"`},
+		{"demo", "etcd: run \"make build\""},
+		{"sideways", `unknown command "sideways"`},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			command := newCommand()
+			command.SetArgs(strings.Fields(test.args))
+			command.SetOut(io.Discard)
+			err := command.ExecuteContext(t.Context())
+			require.ErrorContains(t, err, test.want)
+			require.NotContains(t, err.Error(), "\n", "one line")
+		})
+	}
+	require.Equal(t, 1, run([]string{"up", "--nodes", "0"}), "exit code")
+}
+
+func TestUnknownGate(t *testing.T) {
+	needBinaries(t, controlplane.ArmP)
+	for gates, want := range map[string]string{
+		"Foo=true":         "kube-controller-manager refuses these --feature-gates: unrecognized feature gate: Foo",
+		"AtomicFIFO=false": "--feature-gates=AtomicFIFO=true",
+	} {
+		command := newCommand()
+		command.SetArgs([]string{"up", "--feature-gates", gates})
+		err := command.ExecuteContext(t.Context())
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "\n", "one line")
+	}
+}
+
+func TestPlanKeepsItsOrder(t *testing.T) {
+	plan, err := newPlan([]string{"P", "U1"}, []string{"b", "a"})
+	require.NoError(t, err)
+	require.Equal(t, []controlplane.Arm{controlplane.ArmU1, controlplane.ArmP}, plan.Arms)
+	require.Equal(t, "a", plan.Stories[0].ID)
+	require.Equal(t, "b", plan.Stories[1].ID)
+}
+
+func TestHelp(t *testing.T) {
+	var out strings.Builder
+	command := newCommand()
+	command.SetArgs([]string{"demo", "--help"})
+	command.SetOut(&out)
+	require.NoError(t, command.ExecuteContext(t.Context()))
+	require.Contains(t, out.String(), "a  a NoExecute taint")
+	require.Contains(t, out.String(), "b  all nodes die at once")
+}
+
+// needBinaries skips a test that runs a cluster where nothing has been built, or fails it where it must not
+// be skipped.
+func needBinaries(t *testing.T, arms ...controlplane.Arm) string {
+	t.Helper()
+	dir, err := controlplane.FindBinDir()
+	require.NoError(t, err)
+	if err := controlplane.CheckBinaries(dir, arms...); err != nil {
+		if os.Getenv("FRESH_KCM_REQUIRE_BINARIES") == "1" {
+			t.Fatal(err)
+		}
+		t.Skipf("not run: %v", err)
+	}
+	return dir
+}
