@@ -1,0 +1,155 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package oracle
+
+import (
+	"fmt"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/kubernetes/pkg/controller/daemon"
+
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/truth"
+)
+
+// Deletion is one pod's deletion by a controller, as it really was.
+type Deletion struct {
+	// By is the controller's service account.
+	By string
+	// Pod is its last state before the deletion, RV the resource version of the deletion.
+	Pod *corev1.Pod
+	RV  uint64
+	// Request is the controller's.
+	Request controlplane.AuditEvent
+}
+
+// Judge says why a deletion was right. Nothing means that it was not, or that this judge does not know.
+type Judge func(t *truth.Recorder, d Deletion) (why string)
+
+// Unjustified is S2: every pod deleted by one of kube-controller-manager's controllers must have a judge
+// that says why, and no node may become other than Ready, or get a taint for that, unless it is in dead.
+// It needs pods, nodes, daemonsets and controllerrevisions recorded.
+func Unjustified(t *truth.Recorder, writes []controlplane.AuditEvent, dead sets.Set[string], judges ...Judge) []Violation {
+	var out []Violation
+	for _, d := range deletions(t, writes) {
+		why := ""
+		for _, judge := range judges {
+			if why == "" {
+				why = judge(t, d)
+			}
+		}
+		if why == "" {
+			out = append(out, Violation{
+				Oracle: "S2", Rule: "unjustified delete", Object: d.Pod.Namespace + "/" + d.Pod.Name, RV: d.RV, Time: d.Request.StageTimestamp,
+				Detail: fmt.Sprintf("by %s, on node %s", d.By, NodeOf(d.Pod)),
+			})
+		}
+	}
+	return sorted(append(out, nodesWronged(t, dead)...))
+}
+
+// deletions joins what the audit log says (who) with the truth (what it was at that moment).
+func deletions(t *truth.Recorder, writes []controlplane.AuditEvent) []Deletion {
+	by := map[string]controlplane.AuditEvent{}
+	for _, e := range writes {
+		if e.ObjectRef.Resource == "pods" && e.ObjectRef.Subresource == "" && e.Verb == "delete" && succeeded(&e) && e.ServiceAccount() != "" {
+			if _, known := by[object(&e)]; !known {
+				by[object(&e)] = e
+			}
+		}
+	}
+	var out []Deletion
+	last := map[types.UID]truth.Event{}
+	for _, e := range t.Events(truth.Pods) {
+		before, known := last[e.UID]
+		last[e.UID] = e
+		if !known || !live(before) || live(e) {
+			continue
+		}
+		if write, ok := by[e.Namespace+"/"+e.Name]; ok {
+			out = append(out, Deletion{By: write.ServiceAccount(), Pod: pod(before), RV: e.RV, Request: write})
+		}
+	}
+	return out
+}
+
+// nodesWronged looks for nodes marked not Ready though they were alive.
+func nodesWronged(t *truth.Recorder, dead sets.Set[string]) []Violation {
+	var out []Violation
+	for _, e := range t.Events(truth.Nodes) {
+		if e.Initial || e.Type != watch.Modified || dead.Has(e.Name) {
+			continue
+		}
+		node := e.Object.(*corev1.Node)
+		violation := Violation{Oracle: "S2", Object: e.Name, RV: e.RV, Time: e.Time}
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
+				violation.Rule, violation.Detail = "live node marked Unknown", c.Reason
+				out = append(out, violation)
+			}
+		}
+		for _, taint := range node.Spec.Taints {
+			if taint.Key == corev1.TaintNodeUnreachable || taint.Key == corev1.TaintNodeNotReady {
+				violation.Rule, violation.Detail = "live node tainted", taint.ToString()
+				out = append(out, violation)
+			}
+		}
+	}
+	return out
+}
+
+// DaemonSetDeletes judges the deletions by the DaemonSet controller, and by the garbage collector for it,
+// on the true state just before the deletion.
+func DaemonSetDeletes(t *truth.Recorder, d Deletion) string {
+	at := d.RV - 1
+	set, ok := t.At(truth.DaemonSets, at)[DaemonSetOf(d.Pod)]
+	if DaemonSetOf(d.Pod) == "" {
+		return ""
+	}
+	if !ok || daemonSet(set).DeletionTimestamp != nil {
+		return "its DaemonSet is gone"
+	}
+	if d.By != DaemonSetController {
+		return ""
+	}
+	ds := daemonSet(set)
+	if d.Pod.Status.Phase == corev1.PodFailed || d.Pod.Status.Phase == corev1.PodSucceeded {
+		return "it has ended"
+	}
+	node, ok := t.Find(truth.Nodes, "", NodeOf(d.Pod), at)
+	if !ok {
+		return "its node is gone"
+	}
+	if _, stay := daemon.NodeShouldRunDaemonPod(logr.Discard(), node.Object.(*corev1.Node), ds); !stay {
+		return "its node must not run it"
+	}
+	for _, other := range t.At(truth.Pods, at) {
+		if other.UID != d.Pod.UID && DaemonSetOf(pod(other)) == ds.UID && NodeOf(pod(other)) == node.Name && live(other) {
+			return "another one lives on its node"
+		}
+	}
+	if hash := currentHash(t, ds, at); ds.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType &&
+		hash != "" && d.Pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] != hash {
+		return "it is of an old revision"
+	}
+	return ""
+}
+
+// currentHash returns the label of the revision that holds a DaemonSet's template, if there is one.
+func currentHash(t *truth.Recorder, ds *appsv1.DaemonSet, at uint64) string {
+	for _, e := range t.At(truth.ControllerRevisions, at) {
+		if DaemonSetOf(revision(e)) != ds.UID {
+			continue
+		}
+		if match, err := daemon.Match(ds, revision(e)); err == nil && match {
+			return revision(e).Labels[appsv1.DefaultDaemonSetUniqueLabelKey]
+		}
+	}
+	return ""
+}

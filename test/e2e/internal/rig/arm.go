@@ -1,0 +1,46 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rig
+
+import (
+	"fmt"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/features"
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+)
+
+// Arm is one side of a comparison.
+type Arm string
+
+// The arms of DESIGN, and one more that proves that a scenario's protection is what makes it pass.
+const (
+	U0 = Arm(controlplane.ArmU0)
+	U1 = Arm(controlplane.ArmU1)
+	P  = Arm(controlplane.ArmP)
+	// Off is P's binary with its gates off: it must look like U1.
+	Off Arm = "OFF"
+)
+
+// ParseArm reads an arm's name.
+func ParseArm(name string) (Arm, error) {
+	switch arm := Arm(name); arm {
+	case U0, U1, P, Off:
+		return arm, nil
+	}
+	return "", fmt.Errorf("unknown arm %q: there are %s, %s, %s and %s", name, U0, U1, P, Off)
+}
+
+// KCM returns the options that make a kube-controller-manager of this arm.
+func (a Arm) KCM() controlplane.KCMOptions {
+	if a != Off {
+		return controlplane.KCMOptions{Arm: controlplane.Arm(a)}
+	}
+	return controlplane.KCMOptions{
+		Arm: controlplane.ArmP,
+		ProcessOptions: controlplane.ProcessOptions{FeatureGates: map[string]bool{
+			string(features.StaleControllerConsistency): false,
+			string(features.MonitorInformerStaleness):   false,
+		}},
+	}
+}

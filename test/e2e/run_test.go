@@ -1,0 +1,162 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
+	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
+)
+
+const (
+	// polling is how often conditions are looked at.
+	polling = 50 * time.Millisecond
+	// stepLimit bounds every step that no fault delays.
+	stepLimit = 30 * time.Second
+	// defaultSettle is how long a healed cluster must stay in its end state in the ordinary run. SCENARIOS
+	// says 60 s, which the long run takes: SETTLE=60s.
+	defaultSettle  = 5 * time.Second
+	settleVariable = "SETTLE"
+)
+
+func settle() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv(settleVariable)); err == nil {
+		return d
+	}
+	return defaultSettle
+}
+
+// run is one scenario on one arm: the rig, and what has been found out.
+type run struct {
+	*rig.Rig
+	figures    []figure
+	violations []oracle.Violation
+	// unproven says what is missing for the run to mean anything.
+	unproven []string
+	// dead are the nodes that may be marked so.
+	dead sets.Set[string]
+	// judges say which deletions are right, besides those of DaemonSets.
+	judges []oracle.Judge
+}
+
+// figure is one cell of the table.
+type figure struct{ name, value string }
+
+// figure notes a figure for the table.
+func (r *run) figure(name, format string, args ...any) {
+	r.figures = append(r.figures, figure{name, fmt.Sprintf(format, args...)})
+}
+
+// violate adds to what went wrong.
+func (r *run) violate(v ...oracle.Violation) { r.violations = append(r.violations, v...) }
+
+// hold injects a fault and fails the spec if that is impossible.
+func (r *run) inject(target faultproxy.Target, effect faultproxy.Effect) *faultproxy.Fault {
+	ginkgo.GinkgoHelper()
+	fault, err := r.Proxy.Inject(target, effect)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	return fault
+}
+
+// proves is V: the fault held, dropped or answered at least so many frames and requests, over at least this
+// time. Call it when the fault has done its work.
+func (r *run) proves(fault *faultproxy.Fault, frames int, lasted time.Duration) {
+	s := fault.Stats()
+	end := s.Until
+	if end.IsZero() {
+		end = time.Now()
+	}
+	touched := max(s.Held.Frames, s.Dropped.Frames) + s.Requests
+	r.figure("V "+s.Effect+" "+s.Resource.Resource, "%d frames, %.1fs", touched, end.Sub(s.Since).Seconds())
+	if touched < frames || end.Sub(s.Since) < lasted {
+		r.unproven = append(r.unproven, fmt.Sprintf("%s of %s touched %d frames and requests in %v; want %d in %v",
+			s.Effect, s.Resource, touched, end.Sub(s.Since), frames, lasted))
+	}
+}
+
+// eventually waits for a condition that no arm may miss.
+func (r *run) eventually(ctx context.Context, what string, done func() (bool, error)) {
+	ginkgo.GinkgoHelper()
+	gomega.Expect(rig.Wait(ctx, stepLimit, what, done)).To(gomega.Succeed())
+}
+
+// daemonSetDone returns the condition that a DaemonSet is in its end state on so many nodes.
+func (r *run) daemonSetDone(set types.UID, nodes int) func() error {
+	return func() error { return oracle.DaemonSetDone(r.Truth, set, nodes) }
+}
+
+// converges is L: the condition holds within the bound, and goes on holding for the settle time. It returns
+// how long that took; if it never came, a violation is noted.
+func (r *run) converges(ctx context.Context, what string, bound time.Duration, done func() error) time.Duration {
+	began := time.Now()
+	violation := oracle.Violation{Oracle: "L", Rule: ruleEnd, Object: what}
+	var last error
+	err := rig.Wait(ctx, bound, what, func() (bool, error) {
+		last = done()
+		return last == nil, nil
+	})
+	took := time.Since(began)
+	if err != nil {
+		violation.Time, violation.Detail = time.Now(), fmt.Sprintf("%v; %v", err, last)
+		r.violate(violation)
+		return took
+	}
+	for end := time.Now().Add(settle()); time.Now().Before(end); {
+		if last = done(); last != nil {
+			violation.Rule, violation.Time, violation.Detail = ruleStay, time.Now(), last.Error()
+			r.violate(violation)
+			return took
+		}
+		select {
+		case <-time.After(polling):
+		case <-ctx.Done():
+			return took
+		}
+	}
+	return took
+}
+
+// The rules of L.
+const (
+	ruleEnd    = "end state not reached"
+	ruleStay   = "end state left again"
+	ruleDigest = "other number of creates and deletes"
+)
+
+// digest compares what happened to a DaemonSet's objects with the fault-free run of the same workload.
+func (r *run) digest(name string, set types.UID, want oracle.Digest) {
+	if got := oracle.DigestOf(r.Truth, set); got != want {
+		r.violate(oracle.Violation{
+			Oracle: "L", Rule: ruleDigest, Object: name, Time: time.Now(), Detail: fmt.Sprintf("%+v, without faults %+v", got, want),
+		})
+	}
+}
+
+// judge completes the truth and asks the standing oracles.
+func (r *run) judge(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	gomega.Expect(r.SameKCM(ctx)).To(gomega.Succeed())
+	gomega.Expect(r.Truth.Sync(ctx)).To(gomega.Succeed())
+	writes, err := r.Writes()
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	s1 := oracle.Surplus(r.Truth)
+	s2 := oracle.Unjustified(r.Truth, writes, r.dead, append(r.judges, oracle.DaemonSetDeletes)...)
+	s3 := oracle.BehindOwnWrites(r.Truth, writes)
+	r.figure("S1 surplus pods", "%d", len(s1))
+	r.figure("S2 unjustified", "%d", len(s2))
+	r.figure("S3 behind own writes", "%d", len(s3))
+	r.violate(s1...)
+	r.violate(s2...)
+	r.violate(s3...)
+}
