@@ -187,10 +187,10 @@ func (c *Controller) Deleted(name types.NamespacedName, ownerUID types.UID, reso
 // Clear drops the records of owner if the UID matches or is empty. A parked owner
 // is woken: whoever clears it need not know that it was parked.
 func (c *Controller) Clear(name types.NamespacedName, ownerUID types.UID) {
-	hash := c.table.hash(name)
-	if !c.table.mayHold(hash) {
+	if !c.table.mayHold(name) {
 		return
 	}
+	hash := c.table.hash(name)
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
 	o := c.table.get(hash, name)
@@ -226,11 +226,10 @@ func (c *Controller) EnsureReady(name types.NamespacedName) error {
 	if c.busy.Load() == 0 {
 		return nil
 	}
-	hash := c.table.hash(name)
-	if c.blocked.Load() == 0 && !c.table.mayHold(hash) {
+	if c.blocked.Load() == 0 && !c.table.mayHold(name) {
 		return nil
 	}
-	return c.ensureReady(hash, name)
+	return c.ensureReady(c.table.hash(name), name)
 }
 
 func (c *Controller) ensureReady(hash uint64, name types.NamespacedName) error {

@@ -46,11 +46,10 @@ func (d *Delivery) Event(rv string) {
 		d.slow(rv)
 		return
 	}
-	prev := d.cur.Swap(lo)
-	if lo >= prev && lo < d.gate.Load() {
-		return
+	d.cur.Store(lo)
+	if lo >= d.gate.Load() {
+		d.touch()
 	}
-	d.touch()
 }
 
 func (d *Delivery) slow(rv string) {
@@ -61,7 +60,7 @@ func (d *Delivery) slow(rv string) {
 		d.t.opts.Metrics.Incomparable(d.src.resource, OriginDelivery)
 		return
 	}
-	d.setBig(v)
+	d.set(v)
 	d.touch()
 }
 

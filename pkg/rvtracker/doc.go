@@ -29,20 +29,23 @@
 // cache showed may already have been acted on), and a fence is asked for at once.
 //
 // Only a fence proves a rewind (etcd restored): a consistent read below an RV that
-// the store had, or that a write returned, before the read was sent. BeginFence
-// notes those, because the answer means nothing without them: a write made after
-// the read was sent may well be above it and belongs to the new epoch. Records
-// above the fence are dropped at that moment, since RVs growing past them later
-// would not mean that the writes exist. Where lower writes followed on the same
-// record, it awaits the fence instead, which is past all of them. If the store
-// still shows the time before the rewind, nobody may trust it until it moves.
+// the store had, or that a write or an earlier fence returned, before the read was
+// sent. BeginFence notes those, because the answer means nothing without them: a
+// write made after the read was sent may well be above it and belongs to the new
+// epoch. Records above the fence are dropped at that moment, since RVs growing past
+// them later would not mean that the writes exist. Where lower writes followed on
+// the same record, it awaits the fence instead, which is past all of them; so does
+// a delete, whose object may have come back to life. If the store still shows the
+// time before the rewind, nobody may trust it until it moves.
 //
 // A write whose RV the store already has is normal: the event came before the
 // response. It is satisfied at once, unless the store had that RV more than five
-// seconds before: then it cannot be a new RV of the same epoch, the owner
-// waits for a fence, and the new write does not pass unseen (upstream's gap 5). A
-// restored RV less than that far below is caught by the next fence only, that is
-// by the monitor within its period, which closes the store as above.
+// seconds before: then it cannot be a new RV of the same epoch, the owner waits
+// for a fence, and the new write does not pass unseen (upstream's gap 5). An update
+// that changes nothing returns an old RV too and costs the same fence. A rewind by
+// less than five seconds of RVs is caught by the next fence only, that is by the
+// monitor within its period. A rewind after which the live RV has grown past all
+// that was known before anybody asked cannot be told from no rewind at all.
 //
 // # What cannot be proven
 //

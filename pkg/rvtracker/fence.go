@@ -16,7 +16,8 @@ type FenceToken struct {
 	seq         uint32
 	epoch       uint64
 	regressions uint64
-	pos, top    version
+	pos         version // of the store
+	top         version // the highest RV known to have been live in this epoch
 }
 
 // Verdict is what the tracker made of a fence.
@@ -45,19 +46,16 @@ func (s *Source) BeginFence() FenceToken {
 func (s *Source) beginFence() FenceToken {
 	s.settleLocked()
 	s.t.fenceSeq++
-	tok := FenceToken{src: s, seq: s.t.fenceSeq, epoch: s.epoch, regressions: s.regressions, pos: s.pos()}
+	tok := FenceToken{src: s, seq: s.t.fenceSeq, epoch: s.epoch, regressions: s.regressions, pos: s.pos(), top: s.live}
 	if !s.held {
-		tok.top = tok.pos
-		if tok.top.less(s.floor) {
-			tok.top = s.floor
-		}
+		tok.top = maxVersion(tok.top, maxVersion(tok.pos, s.floor))
 	}
 	return tok
 }
 
 // ObserveFence feeds the answer to a fence, whoever took it. An rv below what the
-// store had, or a controller had written, before the fence began proves a rewind:
-// a new epoch begins, records that cannot be fulfilled any more are dropped,
+// store had, a controller had written or another fence had returned before this
+// one began proves a rewind: a new epoch begins, records that cannot be fulfilled any more are dropped,
 // their owners woken, and if the store still shows the time before the rewind,
 // every owner of every controller that reads it waits until it is relisted.
 func (s *Source) ObserveFence(token FenceToken, rv string) Verdict {
@@ -74,6 +72,7 @@ func (s *Source) ObserveFence(token FenceToken, rv string) Verdict {
 		return VerdictOutdated
 	}
 	s.lastProof = now
+	t.drain(&s.line, now)
 	if v.less(token.top) || s.anyAbove(token, v) {
 		s.rewind(token, v, now)
 		return VerdictRewind
@@ -95,6 +94,7 @@ func (s *Source) anyAbove(token FenceToken, v version) bool {
 // confirm: there was no rewind before the fence.
 func (s *Source) confirm(token FenceToken, v version, now time.Time) {
 	t := s.t
+	s.live = maxVersion(s.live, v)
 	for _, e := range s.heap {
 		r := e.rec
 		if r.owner == nil || r.owner.park == nil || r.owner.park.stale || v.less(r.awaited()) {
@@ -107,13 +107,7 @@ func (s *Source) confirm(token FenceToken, v version, now time.Time) {
 		if r.before(token.seq) {
 			r.flags &^= flagSuspect
 		}
-		if r.hasDeletes() {
-			for i := range r.extra.deletes {
-				if d := &r.extra.deletes[i]; d.before(token.seq) && d.proof.isZero() {
-					d.proof = v
-				}
-			}
-		}
+		r.prove(token, v)
 		t.leftSide(r, OutcomeSeen, now)
 	}
 }
@@ -123,6 +117,7 @@ func (s *Source) confirm(token FenceToken, v version, now time.Time) {
 func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	t := s.t
 	s.epoch++
+	s.live = v
 	s.older, s.newer = version{}, version{}
 	t.opts.Metrics.Rewind(s.resource)
 	t.logger.Info("Server's resource versions went backward; starting a new epoch", "resource", s.resource.String(),
@@ -164,16 +159,9 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 		}
 	}
 	for _, r := range slices.Clone(s.side) {
-		if r.hasDeletes() {
-			// The object may have been brought back to life, so its end need not come.
-			r.extra.deletes = slices.DeleteFunc(r.extra.deletes, func(d pendingDelete) bool {
-				if !d.before(token.seq) {
-					return false
-				}
-				t.opts.Metrics.Dropped(r.owner.c.name, s.resource, OutcomeRewound)
-				return true
-			})
-		}
+		// A deleted object may have been brought back to life, or been deleted in the
+		// new epoch: a store that has passed the fence can tell.
+		r.prove(token, v)
 		if r.flags&flagSuspect != 0 && r.before(token.seq) {
 			// It was a write of the new epoch: now it can be compared.
 			r.flags &^= flagSuspect
@@ -197,6 +185,18 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	s.setGate()
 	s.touch()
 	s.needFence = false
+}
+
+// prove notes the first fence of this epoch begun after each delete.
+func (r *record) prove(token FenceToken, v version) {
+	if !r.hasDeletes() {
+		return
+	}
+	for i := range r.extra.deletes {
+		if d := &r.extra.deletes[i]; d.before(token.seq) && (d.proof.isZero() || v.less(d.proof)) {
+			d.proof = v
+		}
+	}
 }
 
 // expel releases the bare waiters whose RV was of the old epoch.

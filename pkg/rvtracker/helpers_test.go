@@ -19,6 +19,7 @@ var (
 	sets = schema.GroupResource{Group: "apps", Resource: "daemonsets"}
 	dsA  = types.NamespacedName{Namespace: "ns", Name: "a"}
 	dsB  = types.NamespacedName{Namespace: "ns", Name: "b"}
+	dsC  = types.NamespacedName{Namespace: "ns", Name: "c"}
 	pod1 = types.NamespacedName{Namespace: "ns", Name: "pod-1"}
 )
 

@@ -109,11 +109,8 @@ func (l *line) settle() (changed bool) {
 	return changed
 }
 
-// setBig is the slow path for an RV of more than 19 digits; it returns the
-// position before.
-func (l *line) setBig(v version) version {
-	prev := l.pos()
+// set is the slow path of an event: it takes an RV of any length.
+func (l *line) set(v version) {
 	l.big = v.big
-	l.cur.Store(bigLo)
-	return prev
+	l.cur.Store(v.lo)
 }

@@ -106,20 +106,25 @@ func (t *Tracker) wakePass() {
 
 func (t *Tracker) drain(l *line, now time.Time) {
 	if l.usable() {
-		t.batch = l.heap.takeReached(l.pos(), drainLimit, t.batch[:0])
-		for i, r := range t.batch {
-			t.seen(r, now)
-			t.batch[i] = nil
-		}
+		t.settleReached(l, l.pos(), now)
 	}
 	l.setGate()
+}
+
+func (t *Tracker) settleReached(l *line, pos version, now time.Time) {
+	t.batch = l.heap.takeReached(pos, drainLimit, t.batch[:0])
+	for i, r := range t.batch {
+		t.seen(r, now)
+		t.batch[i] = nil
+	}
 }
 
 // deliver makes the pending calls without the lock.
 func (t *Tracker) deliver() {
 	t.mu.Lock()
 	ready := t.ready
-	t.ready = nil
+	t.ready = t.spare[:0]
+	t.spare = nil
 	t.mu.Unlock()
 	for _, w := range ready {
 		if w.fn != nil {
@@ -128,4 +133,11 @@ func (t *Tracker) deliver() {
 			w.c.wake(w.name)
 		}
 	}
+	clear(ready)
+	if cap(ready) > drainLimit {
+		return
+	}
+	t.mu.Lock()
+	t.spare = ready
+	t.mu.Unlock()
 }

@@ -45,6 +45,8 @@ type Source struct {
 	// older and newer are what the store had reached at the last two marks. A write
 	// cannot come back with an RV that the store had before the request was sent.
 	older, newer version
+	// live is the highest RV that a fence has returned in this epoch.
+	live version
 
 	needFence    bool
 	fencing      bool
@@ -70,24 +72,17 @@ func (s *Source) Observe(rv string) {
 		s.observeSlow(rv)
 		return
 	}
-	prev := s.cur.Swap(lo)
-	if lo >= prev && lo < s.gate.Load() {
+	if lo < s.cur.Load() {
+		s.t.mu.Lock()
+		s.move(version{lo: lo})
+		s.t.mu.Unlock()
+		s.touch()
 		return
 	}
-	s.moved(prev, lo)
-}
-
-func (s *Source) moved(prev, lo uint64) {
-	if lo < prev {
-		s.t.mu.Lock()
-		was := version{lo: prev}
-		if prev == bigLo {
-			was.big = s.big
-		}
-		s.regress(was)
-		s.t.mu.Unlock()
+	s.cur.Store(lo)
+	if lo >= s.gate.Load() {
+		s.touch()
 	}
-	s.touch()
 }
 
 func (s *Source) observeSlow(rv string) {
@@ -99,10 +94,23 @@ func (s *Source) observeSlow(rv string) {
 		s.t.opts.Metrics.Incomparable(s.resource, OriginStore)
 		return
 	}
-	if prev := s.setBig(v); v.less(prev) {
-		s.regress(prev)
-	}
+	s.move(v)
 	s.touch()
+}
+
+// move sets the position under the lock, so that going back and becoming unusable
+// are one step for everybody else.
+func (s *Source) move(v version) {
+	was := s.pos()
+	back := v.less(was)
+	if back && s.usable() {
+		// What it had passed was seen, whether or not the waker has come to it.
+		s.t.settleReached(&s.line, was, s.t.opts.Clock.Now())
+	}
+	s.set(v)
+	if back {
+		s.regress(was)
+	}
 }
 
 // regress: the store went back from was. That alone does not tell a rewound
@@ -131,7 +139,12 @@ func (s *Source) regress(was version) {
 
 // settleLocked keeps the users' count of unusable sources in step.
 func (s *Source) settleLocked() {
+	held, heldAt := s.held, s.heldAt
 	s.settle()
+	if held && !s.held && heldAt.less(s.pos()) {
+		s.t.logger.Info("Store went on after a rewind without going back; it may miss what happened between", "resource", s.resource.String(),
+			"from", heldAt.String(), "to", s.pos().String())
+	}
 	blocked := !s.usable()
 	if blocked == s.blocked {
 		return

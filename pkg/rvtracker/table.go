@@ -36,9 +36,15 @@ func (t *ownerTable) hash(name types.NamespacedName) uint64 {
 	return h
 }
 
-// mayHold is false only if no owner of this hash is in the table. Lock-free.
-func (t *ownerTable) mayHold(hash uint64) bool {
-	return t.filter[hash%filterSize].Load() != 0
+// slot leaves the namespace out: hashing it too would double the cost of a check,
+// and the same name pending in two namespaces only costs the lock.
+func (t *ownerTable) slot(name types.NamespacedName) *atomic.Int32 {
+	return &t.filter[maphash.String(t.seed, name.Name)%filterSize]
+}
+
+// mayHold is false only if the owner is not in the table. Lock-free.
+func (t *ownerTable) mayHold(name types.NamespacedName) bool {
+	return t.slot(name).Load() != 0
 }
 
 func (t *ownerTable) get(hash uint64, name types.NamespacedName) *owner {
@@ -54,7 +60,7 @@ func (t *ownerTable) put(hash uint64, o *owner) {
 	o.chain = t.owners[hash]
 	t.owners[hash] = o
 	t.count++
-	t.filter[hash%filterSize].Add(1)
+	t.slot(o.name).Add(1)
 }
 
 func (t *ownerTable) remove(o *owner) {
@@ -74,7 +80,7 @@ func (t *ownerTable) remove(o *owner) {
 	}
 	o.chain = nil
 	t.count--
-	t.filter[hash%filterSize].Add(-1)
+	t.slot(o.name).Add(-1)
 }
 
 func (t *ownerTable) each(f func(*owner)) {

@@ -33,6 +33,7 @@ type Tracker struct {
 	lines       []*line
 	controllers []*Controller
 	ready       []wakeup
+	spare       []wakeup // ready's memory, reused
 	batch       []*record
 	ticks       int
 }

@@ -67,6 +67,13 @@ func (v version) compare(w version) int {
 func (v version) less(w version) bool { return v.compare(w) < 0 }
 func (v version) isZero() bool        { return v.lo == 0 }
 
+func maxVersion(v, w version) version {
+	if v.less(w) {
+		return w
+	}
+	return v
+}
+
 func (v version) String() string {
 	switch v.lo {
 	case 0:

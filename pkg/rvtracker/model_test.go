@@ -1,0 +1,468 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
+	"pgregory.net/rapid"
+)
+
+// The model is a server that keeps its whole history as a list, a store that
+// shows a prefix of one of the server's histories, and the list of everything
+// that was recorded. It knows nothing of heaps, gates, floors or epochs.
+
+// entry is one committed change of the server's history.
+type entry struct {
+	rv      int
+	id      int       // identifies the write, across restores
+	created types.UID // the change created this object,
+	deleted types.UID // or deleted it
+}
+
+type history []entry
+
+func (h history) upTo(rv int) history {
+	i := 0
+	for i < len(h) && h[i].rv <= rv {
+		i++
+	}
+	return h[:i:i]
+}
+
+func (h history) has(id int) bool {
+	return slices.ContainsFunc(h, func(e entry) bool { return e.id == id })
+}
+
+func (h history) alive() []types.UID {
+	var out []types.UID
+	for _, e := range h {
+		if e.created != "" {
+			out = append(out, e.created)
+		}
+		if i := slices.Index(out, e.deleted); i >= 0 {
+			out = slices.Delete(out, i, i+1)
+		}
+	}
+	return out
+}
+
+// recorded is one WroteAt or Deleted that the controller made.
+type recorded struct {
+	res      int
+	e        entry
+	isDelete bool
+	// unseen marks the documented hole: a write of the new epoch at an RV that the
+	// store, still of the old epoch, already shows, before a fence was below that.
+	unseen bool
+}
+
+// response is a write whose response has not been handled yet.
+type response struct {
+	owner int
+	uid   types.UID
+	rec   recorded
+}
+
+type modelServer struct {
+	live     int
+	restored int // RV restored to in the present epoch
+	epoch    int
+	log      history
+}
+
+type modelStore struct {
+	hooked *hookedStore
+	epoch  int
+	rv     int
+	top    int // highest RV ever shown
+	shows  history
+	fence  FenceToken
+	inAir  bool
+	begun  int  // rv at the begin of the fence
+	known  bool // a fence has shown that the store is of an old epoch
+}
+
+// faults are what the mutants do, put between the model and the tracker.
+type faults struct {
+	dropWrite, dropWake, dropFence int // every n-th; 0: never
+	writes, wakes, fences          int
+}
+
+func hits(counter *int, every int) bool {
+	if every == 0 {
+		return false
+	}
+	*counter++
+	return *counter%every == 0
+}
+
+type model struct {
+	faults  faults
+	clock   *testclock.FakeClock
+	tracker *Tracker
+	c       *Controller
+
+	servers   [2]modelServer
+	stores    [2]modelStore
+	uids      map[int]types.UID // owner's UID now
+	lastUID   map[int]types.UID // UID of the last record
+	recs      map[int][]recorded
+	responses []response
+	parked    map[int]bool
+	nextID    int
+	everReset bool // a restore or a regression has happened
+}
+
+var modelResources = [2]schema.GroupResource{pods, sets}
+
+func ownerName(i int) types.NamespacedName {
+	return types.NamespacedName{Namespace: "ns", Name: strconv.Itoa(i)}
+}
+
+const modelOwners = 3
+
+func newModel(f faults) *model {
+	m := &model{faults: f, clock: testclock.NewFakeClock(time.Unix(1000, 0)), uids: map[int]types.UID{}}
+	for i := range m.stores {
+		m.servers[i].live = 10
+		m.stores[i] = modelStore{hooked: &hookedStore{}}
+	}
+	m.restart()
+	for i := range m.stores {
+		m.show(i, 10)
+	}
+	return m
+}
+
+// restart loses the tracker and what it knew.
+func (m *model) restart() {
+	m.tracker = New(Options{Clock: m.clock})
+	m.tracker.running = true
+	m.parked, m.recs, m.lastUID, m.responses = map[int]bool{}, map[int][]recorded{}, map[int]types.UID{}, nil
+	stores := map[schema.GroupResource]Store{}
+	for i := range m.stores {
+		m.stores[i].hooked.observers = nil
+		m.stores[i].inAir, m.stores[i].known = false, false
+		m.stores[i].top = m.stores[i].rv
+		stores[modelResources[i]] = m.stores[i].hooked
+	}
+	m.c = m.tracker.ForController("model", stores, func(n types.NamespacedName) {
+		if hits(&m.faults.wakes, m.faults.dropWake) {
+			return
+		}
+		i, _ := strconv.Atoi(n.Name)
+		delete(m.parked, i)
+	})
+}
+
+// show makes the store show the server's present history up to rv.
+func (m *model) show(i, rv int) {
+	s, srv := &m.stores[i], &m.servers[i]
+	if rv < s.top {
+		m.everReset = true
+	}
+	s.known = s.known && s.rv == rv
+	s.epoch, s.rv, s.shows = srv.epoch, rv, srv.log.upTo(rv)
+	s.top = max(s.top, rv)
+	s.hooked.change(strconv.Itoa(rv), func(items map[string]*metav1.ObjectMeta) {
+		clear(items)
+		for _, uid := range s.shows.alive() {
+			items["ns/"+string(uid)] = &metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid}
+		}
+	})
+}
+
+// commit makes a change on the server; its response is handled later.
+func (m *model) commit(owner, i int, deletes types.UID) {
+	srv := &m.servers[i]
+	srv.live++
+	m.nextID++
+	e := entry{rv: srv.live, id: m.nextID, deleted: deletes}
+	if deletes == "" {
+		e.created = types.UID(fmt.Sprintf("o%d", m.nextID))
+	}
+	srv.log = append(srv.log[:len(srv.log):len(srv.log)], e)
+	m.responses = append(m.responses, response{owner, m.uids[owner], recorded{res: i, e: e, isDelete: deletes != ""}})
+}
+
+func (m *model) respond(at int) {
+	r := m.responses[at]
+	m.responses = slices.Delete(m.responses, at, at+1)
+	if m.lastUID[r.owner] != r.uid {
+		m.recs[r.owner], m.lastUID[r.owner] = nil, r.uid
+	}
+	s := &m.stores[r.rec.res]
+	r.rec.unseen = s.epoch != m.servers[r.rec.res].epoch && r.rec.e.rv <= s.rv && !s.known
+	m.recs[r.owner] = append(m.recs[r.owner], r.rec)
+	if hits(&m.faults.writes, m.faults.dropWrite) {
+		return
+	}
+	if uid := r.rec.e.deleted; uid != "" {
+		m.c.Deleted(ownerName(r.owner), r.uid, modelResources[r.rec.res], types.NamespacedName{Namespace: "ns", Name: string(uid)}, uid)
+		return
+	}
+	m.c.WroteAt(ownerName(r.owner), r.uid, modelResources[r.rec.res], strconv.Itoa(r.rec.e.rv))
+}
+
+func (m *model) clear(owner int) {
+	m.c.Clear(ownerName(owner), m.lastUID[owner])
+	m.recs[owner] = nil
+}
+
+func (m *model) beginFence(i int) {
+	s := &m.stores[i]
+	s.fence, s.inAir, s.begun = m.c.sources[modelResources[i]].BeginFence(), true, s.rv
+}
+
+func (m *model) answerFence(i int) {
+	s, srv := &m.stores[i], &m.servers[i]
+	s.inAir = false
+	s.known = s.known || (s.epoch != srv.epoch && srv.live < s.begun && s.begun == s.rv)
+	if hits(&m.faults.fences, m.faults.dropFence) {
+		return
+	}
+	m.c.sources[modelResources[i]].ObserveFence(m.stores[i].fence, strconv.Itoa(m.servers[i].live))
+}
+
+// restore puts an earlier state of etcd back.
+func (m *model) restore(i, rv int) {
+	m.everReset = true
+	srv := &m.servers[i]
+	srv.log, srv.live, srv.restored = srv.log.upTo(rv), rv, rv
+	srv.epoch++
+}
+
+func (m *model) ensure(t failer, owner int) {
+	err := m.c.EnsureReady(ownerName(owner))
+	if err != nil {
+		m.parked[owner] = true
+		return
+	}
+	delete(m.parked, owner)
+	for _, r := range m.recs[owner] {
+		s, srv := &m.stores[r.res], &m.servers[r.res]
+		if !srv.log.has(r.e.id) || r.unseen {
+			continue // lost in a restore: there is nothing left to see
+		}
+		if r.isDelete {
+			if slices.Contains(s.shows.alive(), r.e.deleted) {
+				t.Fatalf("owner %d ready, but its deleted object %s is alive in the store at %d", owner, r.e.deleted, s.rv)
+			}
+			continue
+		}
+		if !s.shows.has(r.e.id) {
+			t.Fatalf("owner %d ready, but its write at %d is not in the store at %d", owner, r.e.rv, s.rv)
+		}
+	}
+	for i := range m.stores {
+		s := &m.stores[i]
+		if s.epoch == m.servers[i].epoch && s.epoch == 0 && s.rv < s.top {
+			t.Fatalf("owner %d ready, but store %d shows %d and had been at %d", owner, i, s.rv, s.top)
+		}
+	}
+	m.recs[owner] = nil
+}
+
+type failer interface{ Fatalf(string, ...any) }
+
+// check: whoever has nothing left to wait for has been woken.
+func (m *model) check(t failer) {
+	pumpTracker(t, m.tracker)
+	if m.everReset {
+		return // settle looks at these
+	}
+	for owner := range m.parked {
+		done := true
+		for _, r := range m.recs[owner] {
+			s := &m.stores[r.res]
+			done = done && s.shows.has(r.e.id) && !(r.isDelete && slices.Contains(s.shows.alive(), r.e.deleted))
+		}
+		if done {
+			t.Fatalf("owner %d is parked though everything it did is in the stores", owner)
+		}
+	}
+}
+
+// settle heals everything; then nobody may be waiting and nothing be remembered.
+func (m *model) settle(t failer) {
+	for len(m.responses) > 0 {
+		m.respond(0)
+	}
+	for i := range m.stores {
+		m.show(i, m.servers[i].live)
+	}
+	for range 3 {
+		for i := range m.stores {
+			m.beginFence(i)
+			m.answerFence(i)
+			m.servers[i].live++
+			m.show(i, m.servers[i].live)
+		}
+		m.clock.Step(time.Minute)
+		m.tracker.tick()
+		pumpTracker(t, m.tracker)
+	}
+	if len(m.parked) > 0 {
+		t.Fatalf("owners lost: %v, waiting %+v", m.parked, m.tracker.Waiting())
+	}
+	for owner := range modelOwners {
+		if m.ensure(t, owner); m.parked[owner] {
+			t.Fatalf("owner %d is stuck: %+v", owner, m.tracker.Waiting())
+		}
+	}
+	if n := m.c.busy.Load(); n != 0 || m.c.table.count != 0 || len(m.c.table.owners) != 0 || m.c.parked != 0 {
+		t.Fatalf("something is remembered: busy %d, owners %d, parked %d", n, m.c.table.count, m.c.parked)
+	}
+	for _, s := range m.c.list {
+		if len(s.heap) != 0 || len(s.side) != 0 || s.records != 0 || s.force != 0 || s.gate.Load() != noGate {
+			t.Fatalf("something is left at %s: heap %d side %d records %d force %d", s.resource, len(s.heap), len(s.side), s.records, s.force)
+		}
+	}
+	m.everReset = false
+	for i := range m.stores {
+		m.stores[i].top = m.stores[i].rv
+	}
+}
+
+func (m *model) run(t *rapid.T) {
+	owner := rapid.IntRange(0, modelOwners-1)
+	res := rapid.IntRange(0, 1)
+	t.Repeat(map[string]func(*rapid.T){
+		"":      func(t *rapid.T) { m.check(t) },
+		"write": func(t *rapid.T) { m.commit(owner.Draw(t, "owner"), res.Draw(t, "res"), "") },
+		"delete": func(t *rapid.T) {
+			i := res.Draw(t, "res")
+			alive := m.stores[i].shows.alive()
+			alive = slices.DeleteFunc(slices.Clone(alive), func(u types.UID) bool { return !slices.Contains(m.servers[i].log.alive(), u) })
+			if len(alive) == 0 {
+				t.Skip()
+			}
+			m.commit(owner.Draw(t, "owner"), i, rapid.SampledFrom(alive).Draw(t, "uid"))
+		},
+		"respond": func(t *rapid.T) {
+			if len(m.responses) == 0 {
+				t.Skip()
+			}
+			m.respond(rapid.IntRange(0, len(m.responses)-1).Draw(t, "response"))
+		},
+		"respondInOrder": func(t *rapid.T) {
+			if len(m.responses) == 0 {
+				t.Skip()
+			}
+			m.respond(0)
+		},
+		"event": func(t *rapid.T) { // or a bookmark: to the tracker they are one
+			i := res.Draw(t, "res")
+			if m.stores[i].epoch != m.servers[i].epoch {
+				t.Skip()
+			}
+			m.show(i, rapid.IntRange(m.stores[i].rv, m.servers[i].live).Draw(t, "rv"))
+		},
+		"relist": func(t *rapid.T) { // perhaps from a server that lags
+			i := res.Draw(t, "res")
+			m.show(i, rapid.IntRange(max(1, m.servers[i].restored), m.servers[i].live).Draw(t, "rv"))
+		},
+		"quietProgress": func(t *rapid.T) { m.servers[res.Draw(t, "res")].live += rapid.IntRange(1, 30).Draw(t, "by") },
+		"restore": func(t *rapid.T) {
+			i := res.Draw(t, "res")
+			m.restore(i, rapid.IntRange(1, m.servers[i].live).Draw(t, "rv"))
+		},
+		"beginFence": func(t *rapid.T) {
+			if i := res.Draw(t, "res"); !m.stores[i].inAir {
+				m.beginFence(i)
+			}
+		},
+		"answerFence": func(t *rapid.T) {
+			i := res.Draw(t, "res")
+			if !m.stores[i].inAir {
+				t.Skip()
+			}
+			m.answerFence(i)
+		},
+		"ensure":  func(t *rapid.T) { m.ensure(t, owner.Draw(t, "owner")) },
+		"ensure2": func(t *rapid.T) { m.ensure(t, owner.Draw(t, "owner")) },
+		"newUID": func(t *rapid.T) {
+			m.nextID++
+			m.uids[owner.Draw(t, "owner")] = types.UID(fmt.Sprintf("u%d", m.nextID))
+		},
+		"clear": func(t *rapid.T) { m.clear(owner.Draw(t, "owner")) },
+		"opaque": func(t *rapid.T) {
+			i, rv := res.Draw(t, "res"), rapid.SampledFrom([]string{"", "0", "007", "x", "-1"}).Draw(t, "rv")
+			m.c.sources[modelResources[i]].Observe(rv)
+			o := owner.Draw(t, "owner")
+			m.c.WroteAt(ownerName(o), m.lastUID[o], modelResources[i], rv)
+			m.c.sources[modelResources[i]].ObserveFence(m.c.sources[modelResources[i]].BeginFence(), rv)
+		},
+		"time": func(t *rapid.T) {
+			m.clock.Step(time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second)
+			m.tracker.tick()
+		},
+		"restart": func(t *rapid.T) { m.restart() },
+		"settle":  func(t *rapid.T) { m.settle(t) },
+	})
+	m.settle(t)
+}
+
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { newModel(faults{}).run(t) })
+}
+
+// deafTB takes the failure of a property that is meant to fail.
+type deafTB struct {
+	rapid.TB
+	failed bool
+	msg    string
+}
+
+func (d *deafTB) Helper()                   {}
+func (d *deafTB) Name() string              { return "mutant" }
+func (d *deafTB) Log(...any)                {}
+func (d *deafTB) Logf(string, ...any)       {}
+func (d *deafTB) Errorf(f string, a ...any) { d.failed, d.msg = true, fmt.Sprintf(f, a...) }
+func (d *deafTB) Failed() bool              { return d.failed }
+func (d *deafTB) Fail()                     { d.failed = true }
+func (d *deafTB) FailNow()                  { d.failed = true; runtime.Goexit() }
+func (d *deafTB) Fatalf(f string, a ...any) { d.Errorf(f, a...); d.FailNow() }
+
+// TestModelCatchesMutants shows that the property test can fail.
+func TestModelCatchesMutants(t *testing.T) {
+	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.shrinktime": "0s", "rapid.checks": "5000"} {
+		f := flag.Lookup(name)
+		old := f.Value.String()
+		require.NoError(t, f.Value.Set(value))
+		t.Cleanup(func() { _ = f.Value.Set(old) })
+	}
+	for _, tc := range []struct {
+		name string
+		f    faults
+	}{
+		{"records dropped", faults{dropWrite: 3}},
+		{"wake lost", faults{dropWake: 3}},
+		{"rewind ignored", faults{dropFence: 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tb := &deafTB{}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				rapid.Check(tb, func(rt *rapid.T) { newModel(tc.f).run(rt) })
+			}()
+			<-done
+			require.True(t, tb.failed, "the mutant was not caught")
+			t.Log(tb.msg)
+		})
+	}
+}

@@ -1,0 +1,378 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// fakeFencer answers with rv or err and notes its calls.
+type fakeFencer struct {
+	rv    string
+	err   error
+	calls []schema.GroupResource
+}
+
+func (f *fakeFencer) Fence(_ context.Context, gr schema.GroupResource) (string, error) {
+	f.calls = append(f.calls, gr)
+	return f.rv, f.err
+}
+
+// safety is one turn of the safety goroutine after d.
+func (b *bench) safety(d time.Duration) {
+	b.clock.Step(d)
+	b.tracker.tick()
+	for _, f := range b.tracker.dueFences() {
+		b.tracker.fence(context.Background(), f)
+	}
+	b.pump()
+}
+
+func TestRegressionHoldsEveryoneUntilTheStoreIsBack(t *testing.T) {
+	b := newBench(t, Options{Fencer: &fakeFencer{rv: "105"}})
+	b.pods.apply("100")
+	b.c.WroteAt(dsA, "u", pods, "100")
+	require.NoError(t, b.c.EnsureReady(dsA), "seen, record gone")
+
+	b.pods.apply("50") // a relist from an apiserver that lags
+	e := requireNotReady(t, b.c.EnsureReady(dsA))
+	require.Equal(t, WhyRegressed, e.Why)
+	require.Equal(t, "100", e.AwaitedRV)
+	require.Equal(t, "50", e.SeenRV)
+	requireNotReady(t, b.c.EnsureReady(dsB))
+	require.Equal(t, 1, b.metrics.count("regression"))
+	require.Equal(t, WhyRegressed, b.tracker.Sources()[0].Blocked)
+
+	b.safety(0) // the fence that was asked for
+	require.Equal(t, 1, b.metrics.count("fence"))
+	require.Zero(t, b.metrics.count("rewind"), "the server has the newer data")
+	require.Equal(t, 2, b.metrics.count("stale"))
+	require.Empty(t, b.takeWoken())
+	b.pods.apply("70")
+	b.pods.apply("60")
+	b.pods.apply("99")
+	require.Empty(t, b.takeWoken())
+	b.pods.apply("100")
+	require.ElementsMatch(t, []types.NamespacedName{dsA, dsB}, b.takeWoken())
+	require.NoError(t, b.c.EnsureReady(dsA))
+	require.Zero(t, b.c.busy.Load())
+}
+
+func TestAWriteSurvivesARegression(t *testing.T) {
+	b := newBench(t, Options{Fencer: &fakeFencer{rv: "200"}})
+	b.pods.apply("100")
+	b.c.WroteAt(dsA, "u", pods, "110")
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	b.pods.apply("50")
+	b.safety(0)
+	b.c.WroteAt(dsB, "u", pods, "90")
+	requireNotReady(t, b.c.EnsureReady(dsB))
+	b.pods.apply("100")
+	require.Equal(t, []types.NamespacedName{dsB}, b.takeWoken())
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	b.pods.apply("110")
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
+}
+
+func TestRewindAfterTheStoreWentBack(t *testing.T) {
+	b := newBench(t, Options{Fencer: &fakeFencer{rv: "62"}})
+	b.pods.change("100", put(pod1, "p1"))
+	b.c.WroteAt(dsA, "u", pods, "110")
+	b.c.Deleted(dsA, "u", pods, pod1, "p1")
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	b.c.WroteAt(dsC, "u", pods, "111")
+	requireNotReady(t, b.c.EnsureReady(dsC))
+	b.pods.apply("60")
+	requireNotReady(t, b.c.EnsureReady(dsB))
+	b.safety(0)
+	require.Equal(t, 1, b.metrics.count("rewind"))
+	require.Equal(t, uint64(1), b.source(pods).Epoch())
+	require.ElementsMatch(t, []types.NamespacedName{dsB, dsC}, b.takeWoken())
+	require.Equal(t, 1, b.metrics.waits[OutcomeRewound])
+	require.NoError(t, b.c.EnsureReady(dsB))
+	require.NoError(t, b.c.EnsureReady(dsC))
+	require.Equal(t, WhyDelete, requireNotReady(t, b.c.EnsureReady(dsA)).Why, "deleted before the restore, or after it?")
+	b.pods.apply("62")
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken(), "before: it is alive again")
+	require.Equal(t, 1, b.metrics.count("dropped"+string(OutcomeUndone)))
+	require.NoError(t, b.c.EnsureReady(dsA))
+
+	// A write of the new epoch, far below the old RVs, is still a write (gap 5).
+	b.c.WroteAt(dsA, "u", pods, "65")
+	require.Equal(t, "65", requireNotReady(t, b.c.EnsureReady(dsA)).AwaitedRV)
+	b.pods.apply("65")
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
+}
+
+func TestRewindBeforeTheStoreNotices(t *testing.T) {
+	b := newBench(t, Options{})
+	s := b.source(pods)
+	b.pods.apply("100")
+	tok := s.BeginFence()
+	require.Equal(t, VerdictRewind, s.ObserveFence(tok, "62"))
+	require.Equal(t, VerdictOutdated, s.ObserveFence(tok, "61"), "an answer of the epoch before says nothing")
+	require.Equal(t, 1, b.metrics.count("rewind"))
+
+	e := requireNotReady(t, b.c.EnsureReady(dsA))
+	require.Equal(t, WhyRelist, e.Why)
+	require.False(t, s.Reached("50"), "the store shows another history")
+	b.c.WroteAt(dsB, "u", pods, "64")
+	require.Equal(t, WhyRelist, requireNotReady(t, b.c.EnsureReady(dsB)).Why)
+
+	require.Equal(t, VerdictConsistent, s.ObserveFence(s.BeginFence(), "70"), "one rewind is one epoch")
+	b.pods.apply("100") // a bookmark of the old stream changes nothing
+	require.Empty(t, b.takeWoken())
+	b.pods.apply("63")
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
+	require.Zero(t, b.metrics.count("fence"))
+	require.Equal(t, "64", requireNotReady(t, b.c.EnsureReady(dsB)).AwaitedRV)
+	b.pods.apply("64")
+	require.Equal(t, []types.NamespacedName{dsB}, b.takeWoken())
+}
+
+func TestAWriteMadeAfterTheFenceBeganIsKept(t *testing.T) {
+	b := newBench(t, Options{})
+	s := b.source(pods)
+	b.pods.apply("100")
+	b.c.WroteAt(dsA, "u", pods, "110")
+	b.pods.apply("60")
+	tok := s.BeginFence()
+	b.c.WroteAt(dsB, "u", pods, "63") // new epoch, after the read was sent
+	require.Equal(t, VerdictRewind, s.ObserveFence(tok, "62"))
+	require.NoError(t, b.c.EnsureReady(dsA))
+	requireNotReady(t, b.c.EnsureReady(dsB))
+	b.pods.apply("63")
+	require.NoError(t, b.c.EnsureReady(dsB))
+}
+
+func TestALowerWriteOutlivesTheRecordItHidIn(t *testing.T) {
+	b := newBench(t, Options{})
+	s := b.source(pods)
+	b.pods.apply("40")
+	b.c.WroteAt(dsA, "u", pods, "110")
+	b.c.WroteAt(dsA, "u", pods, "61") // new epoch: 61 is not in the store yet
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	require.Equal(t, VerdictRewind, s.ObserveFence(s.BeginFence(), "62"))
+	require.Equal(t, "62", requireNotReady(t, b.c.EnsureReady(dsA)).AwaitedRV)
+	b.pods.apply("62")
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
+}
+
+func TestFencesThatProveNothing(t *testing.T) {
+	b := newBench(t, Options{})
+	s := b.source(pods)
+	b.pods.apply("100")
+	old := s.BeginFence()
+	b.c.WroteAt(dsA, "u", pods, "110")
+	b.pods.apply("105")
+	require.Equal(t, VerdictConsistent, s.ObserveFence(old, "100"), "the store moved on, the write came after it was sent")
+	require.Equal(t, VerdictOutdated, b.source(sets).ObserveFence(old, "1"), "another source's token")
+	requireNotReady(t, b.c.EnsureReady(dsA))
+}
+
+func TestASuspectWriteWaitsForAFence(t *testing.T) {
+	for _, tc := range []struct {
+		name, live string
+		rewind     bool
+	}{{"server rewound", "62", true}, {"late response", "300", false}} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := &fakeFencer{rv: tc.live}
+			b := newBench(t, Options{Fencer: f})
+			b.pods.apply("100")
+			for range 2 * markTicks {
+				b.safety(time.Second)
+			}
+			b.pods.apply("101")
+			b.c.WroteAt(dsB, "u", pods, "100")
+			require.NoError(t, b.c.EnsureReady(dsB), "what the store has had for seconds, or less, is normal")
+			require.Empty(t, f.calls)
+
+			b.c.WroteAt(dsA, "u", pods, "61")
+			require.Equal(t, WhySuspect, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+			b.safety(0)
+			require.Equal(t, []schema.GroupResource{pods}, f.calls)
+			if !tc.rewind {
+				require.Equal(t, []types.NamespacedName{dsA}, b.takeWokenNow())
+				require.NoError(t, b.c.EnsureReady(dsA))
+				return
+			}
+			require.Equal(t, WhyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+			b.pods.apply("60")
+			require.Empty(t, b.takeWoken(), "61 is not in the store")
+			b.pods.apply("61")
+			require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
+		})
+	}
+}
+
+func (b *bench) takeWokenNow() []types.NamespacedName {
+	w := b.woken
+	b.woken = nil
+	return w
+}
+
+func TestSafetyTimer(t *testing.T) {
+	f := &fakeFencer{rv: "20"}
+	b := newBench(t, Options{Fencer: f})
+	b.pods.apply("5")
+	b.c.WroteAt(dsA, "u", pods, "10")
+	b.safety(20 * time.Second)
+	require.Empty(t, f.calls, "nobody is parked")
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	b.safety(9 * time.Second)
+	require.Empty(t, f.calls)
+	b.safety(time.Second)
+	require.Len(t, f.calls, 1)
+	require.Equal(t, 1, b.metrics.count("stale"))
+	require.True(t, b.tracker.Waiting()[0].ProvenStale)
+	b.safety(29 * time.Second)
+	require.Len(t, f.calls, 1)
+	b.safety(time.Second)
+	require.Len(t, f.calls, 2)
+	require.Equal(t, 1, b.metrics.count("stale"), "once for each wait")
+
+	require.Empty(t, b.stale)
+	b.safety(20 * time.Second)
+	b.safety(20 * time.Second)
+	require.Len(t, b.stale, 1, "reported once")
+	require.Equal(t, time.Minute, b.stale[0].Err.Waiting)
+	require.True(t, b.stale[0].Proven)
+	require.Equal(t, types.UID("u"), b.stale[0].OwnerUID)
+	require.Empty(t, b.takeWoken(), "truly stale: stays parked")
+
+	f.rv = "9" // lost write: etcd restored
+	b.safety(30 * time.Second)
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWokenNow())
+	require.Equal(t, 1, b.metrics.count("rewind"))
+	require.NoError(t, b.c.EnsureReady(dsA))
+}
+
+func TestAMissedWakeIsMadeUpFor(t *testing.T) {
+	b := newBench(t, Options{Fencer: &fakeFencer{rv: "20"}})
+	b.c.WroteAt(dsA, "u", pods, "10")
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	b.source(pods).cur.Store(10) // as if the event's signal had been lost
+	b.safety(10 * time.Second)
+	b.c.WroteAt(dsB, "u", pods, "11")
+	require.Equal(t, []types.NamespacedName{dsA}, append(b.woken, b.takeWoken()...)[:1])
+}
+
+func TestWhenNothingCanBeProven(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		fencer  Fencer
+		abandon bool
+	}{
+		{"no fencer", nil, true},
+		{"forbidden", &fakeFencer{err: ErrUnprovable}, true},
+		{"opaque", &fakeFencer{rv: "opaque"}, true},
+		{"server away", &fakeFencer{err: errors.New("connection refused")}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBench(t, Options{Fencer: tc.fencer})
+			b.pods.apply("5")
+			b.sets.apply("50")
+			b.sets.apply("40")
+			b.c.WroteAt(dsA, "u", pods, "10")
+			requireNotReady(t, b.c.EnsureReady(dsA))
+			for range 9 {
+				b.safety(30 * time.Second)
+			}
+			require.Empty(t, b.woken)
+			require.False(t, b.stale[0].Proven)
+			b.safety(31 * time.Second)
+			b.safety(31 * time.Second)
+			if !tc.abandon {
+				require.Empty(t, b.woken)
+				require.Equal(t, WhyRegressed, b.tracker.Sources()[1].Blocked)
+				return
+			}
+			require.Equal(t, []types.NamespacedName{dsA}, b.woken)
+			require.NoError(t, b.c.EnsureReady(dsA))
+			require.Equal(t, 1, b.metrics.waits[OutcomeAbandoned])
+			require.Positive(t, b.metrics.count("droppedAbandoned"))
+		})
+	}
+}
+
+func TestADeleteWithoutEffectDoesNotHoldForEver(t *testing.T) {
+	f := &fakeFencer{rv: "20"}
+	b := newBench(t, Options{Fencer: f})
+	b.pods.change("5", put(pod1, "p1"))
+	b.c.Deleted(dsA, "u", pods, pod1, "p1")
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	b.safety(10 * time.Second)
+	b.safety(30 * time.Second)
+	require.Empty(t, b.woken, "the store has not passed the fence")
+	b.pods.apply("20")
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
+	require.Equal(t, 1, b.metrics.count("dropped"+string(OutcomeUndone)))
+}
+
+func TestWait(t *testing.T) {
+	b := newBench(t, Options{})
+	s := b.source(pods)
+	d := s.NewDelivery("taints")
+	b.pods.apply("5")
+	ctx, cancel := context.WithCancel(t.Context())
+	require.NoError(t, s.Wait(ctx, "5"))
+	require.ErrorIs(t, s.Wait(ctx, "x"), ErrUnprovable)
+	require.True(t, s.Reached("5"))
+	require.False(t, d.Reached("5"))
+
+	wait := func(w func(context.Context, string) error, l *line, rv string) chan error {
+		done := make(chan error, 1)
+		n := b.waiters(l)
+		go func() { done <- w(ctx, rv) }()
+		for b.waiters(l) == n { //nolint:revive // the waiter is about to enter
+		}
+		return done
+	}
+	stored := wait(s.Wait, &s.line, "10")
+	delivered := wait(d.Wait, &d.line, "10")
+	b.pods.apply("10")
+	b.pump()
+	require.NoError(t, <-stored)
+	d.Event("9")
+	b.pump()
+	require.Empty(t, delivered)
+	d.Bookmark("10")
+	b.pump()
+	require.NoError(t, <-delivered)
+
+	rewound := wait(s.Wait, &s.line, "110")
+	rewoundD := wait(d.Wait, &d.line, "110")
+	require.Equal(t, VerdictRewind, s.ObserveFence(s.BeginFence(), "4"))
+	b.pump()
+	require.ErrorIs(t, <-rewound, ErrRewound)
+	require.ErrorIs(t, <-rewoundD, ErrRewound)
+	require.False(t, d.Reached("3"), "the handler has been handed another history")
+	b.pods.apply("4")
+	d.Bookmark("4")
+	require.True(t, d.Reached("3"))
+
+	cancelled := wait(s.Wait, &s.line, "20")
+	cancel()
+	require.ErrorIs(t, <-cancelled, context.Canceled)
+	require.Zero(t, b.waiters(&s.line))
+
+	ctx = context.Background()
+	stopped := wait(s.Wait, &s.line, "20")
+	b.tracker.stop()
+	require.ErrorIs(t, <-stopped, ErrNotRunning)
+	require.ErrorIs(t, s.Wait(ctx, "20"), ErrNotRunning)
+}
+
+func (b *bench) waiters(l *line) int {
+	b.tracker.mu.Lock()
+	defer b.tracker.mu.Unlock()
+	return len(l.heap)
+}
