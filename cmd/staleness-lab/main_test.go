@@ -60,6 +60,17 @@ func TestUnknownGate(t *testing.T) {
 	}
 }
 
+func TestDirOfAnotherCluster(t *testing.T) {
+	needBinaries(t, controlplane.ArmP)
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "pki"), 0o700))
+	command := newCommand()
+	command.SetArgs([]string{"up", "--dir", dir})
+	err := command.ExecuteContext(t.Context())
+	require.ErrorContains(t, err, dir+" holds the files of another cluster")
+	require.NotContains(t, err.Error(), "\n", "one line")
+}
+
 func TestPlanKeepsItsOrder(t *testing.T) {
 	plan, err := newPlan([]string{"P", "U1"}, []string{"b", "a"})
 	require.NoError(t, err)

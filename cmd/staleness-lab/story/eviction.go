@@ -36,7 +36,7 @@ var eviction = Story{
 	Hurts: []controlplane.Arm{controlplane.ArmU0, controlplane.ArmU1},
 	Run:   func(ctx context.Context, o Options) (Result, error) { return RunEviction(ctx, o) },
 	Settings: func(Options) string {
-		return fmt.Sprintf("1 node, %d pods with tolerationSeconds %d, nodes watch held until %d s after that; KCM flags default",
+		return fmt.Sprintf("1 node, %d pods with tolerationSeconds %d, nodes watch held until all are gone or %d s after that; KCM flags default",
 			evictionPods, int(evictionToleration.Seconds()), int(evictionWindow.Seconds()))
 	},
 }
@@ -72,11 +72,11 @@ func (r *EvictionResult) Unjustified() int {
 // Figures implements Result.
 func (r *EvictionResult) Figures() []Figure {
 	return []Figure{
-		{Name: "pods deleted from the untainted, healthy node", Value: ratio(r.Unjustified(), r.Pods), Verdict: judge(r.Unjustified() > 0)},
-		{Name: "pods still running once all is healed", Value: ratio(r.Running, r.Pods)},
+		{Name: "pods deleted from the healthy node", Value: ratio(r.Unjustified(), r.Pods), Verdict: judge(r.Unjustified() > 0)},
+		{Name: "pods still running at the end", Value: ratio(r.Running, r.Pods)},
 		{Name: "pods evicted later for a real taint", Value: ratio(r.LaterEvicted, r.LaterPods), Verdict: judge(r.LaterEvicted < r.LaterPods)},
 		{Name: "fault: node events held, for", Value: fmt.Sprintf("%d, %.0f s", r.Held.Frames, r.HeldFor.Seconds())},
-		{Name: "fault: taint gone before its time ran out", Value: fmt.Sprintf("%.1f s", r.Late.Seconds())},
+		{Name: "fault: taint gone before they were due", Value: fmt.Sprintf("%.1f s", r.Late.Seconds())},
 	}
 }
 

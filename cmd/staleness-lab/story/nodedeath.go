@@ -70,10 +70,10 @@ func (r *NodeDeathResult) Figures() []Figure {
 		{Name: "dead nodes marked", Value: ratio(r.Marked, r.Nodes), Verdict: judge(r.Marked < r.Nodes)},
 		{Name: "time until all were marked", Value: fmt.Sprintf("%.1f s", r.TimeToMark.Seconds())},
 		{Name: "live lease GETs while marking", Value: fmt.Sprint(r.Marking.NodeLeaseGets)},
-		{Name: "live lease GETs a minute once marked", Value: fmt.Sprintf("%.0f", reads), Verdict: judge(reads > maxLiveReads)},
-		{Name: "share of one client's rate that is", Value: fmt.Sprintf("%.0f %%", 100*reads/(60*clientQPS))},
-		{Name: "lease LISTs a minute once marked", Value: fmt.Sprintf("%.0f", float64(r.After.NodeLeaseLists)/r.Window.Minutes())},
-		{Name: "nodes Ready again after they came back", Value: fmt.Sprintf("%s, %.1f s", ratio(r.Recovered, r.Nodes), r.RecoveredAfter.Seconds()), Verdict: judge(r.Recovered < r.Nodes)},
+		{Name: "live lease GETs a minute, once marked", Value: fmt.Sprintf("%.0f", reads), Verdict: judge(reads > maxLiveReads)},
+		{Name: "  as a share of the client's rate", Value: fmt.Sprintf("%.0f %%", 100*reads/(60*clientQPS))},
+		{Name: "lease LISTs a minute, once marked", Value: fmt.Sprintf("%.0f", float64(r.After.NodeLeaseLists)/r.Window.Minutes())},
+		{Name: "revived nodes Ready again, after", Value: fmt.Sprintf("%s, %.1f s", ratio(r.Recovered, r.Nodes), r.RecoveredAfter.Seconds()), Verdict: judge(r.Recovered < r.Nodes)},
 	}
 }
 

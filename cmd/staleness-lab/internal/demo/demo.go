@@ -88,7 +88,11 @@ func runAll(ctx context.Context, plan Plan, dir string, b *board) (Results, erro
 					Progress: func(what, details string) { b.say(s.ID, arm, what, details) },
 				})
 				if err != nil {
-					b.end(s.ID, arm, "failed")
+					how := "failed"
+					if ctx.Err() != nil {
+						how = "stopped"
+					}
+					b.end(s.ID, arm, how)
 					return fmt.Errorf("story %s on %s: %w", s.ID, arm, err)
 				}
 				b.end(s.ID, arm, "done: "+verdict(r))

@@ -51,8 +51,10 @@ a: something breaks.
    A correct KCM copes.
    Run with: care.
 
-U0 = kube-controller-manager v1.37.0; staleness gates on: none; off: NodeControllerLeaseCircuitBreaker StaleControllerConsistency{HPA,Job}
-P  = kube-controller-manager v1.37.0+fresh.1; staleness gates on: StaleControllerConsistency; off: none
+U0 = kube-controller-manager v1.37.0; staleness gates on: none; off:
+     NodeControllerLeaseCircuitBreaker StaleControllerConsistency{HPA, Job}
+P  = kube-controller-manager v1.37.0+fresh.1; staleness gates on: StaleControllerConsistency; off:
+     none
 `, b.String())
 	require.Equal(t, "WRONG, pods lost: 3 of 3", verdict(results["a"]["U0"]))
 	require.Equal(t, "ok", verdict(results["a"]["P"]))

@@ -32,17 +32,26 @@ func WriteReport(w io.Writer, plan Plan, results Results) error {
 		b.WriteString(line + "\n")
 	}
 	for _, s := range plan.Stories {
-		fmt.Fprintf(&b, "\n%s: %s.\n   %s\n   Run with: %s.\n", s.ID, s.Title, s.Correct,
-			s.Settings(story.Options{Nodes: plan.Nodes}))
+		b.WriteString("\n")
+		paragraph(&b, s.ID+":", s.Title+".")
+		paragraph(&b, "  ", s.Correct)
+		paragraph(&b, "  ", "Run with: "+s.Settings(story.Options{Nodes: plan.Nodes})+".")
 	}
 	b.WriteString("\n")
 	for _, arm := range plan.Arms {
 		kcm := results[plan.Stories[0].ID][arm].Subject()
-		fmt.Fprintf(&b, "%-2s = kube-controller-manager %s; staleness gates on: %s; off: %s\n", arm, kcm.Version,
-			listed(kcm.GatesOn), listed(kcm.GatesOff))
+		paragraph(&b, fmt.Sprintf("%-2s =", arm), fmt.Sprintf("kube-controller-manager %s; staleness gates on: %s; off: %s",
+			kcm.Version, listed(kcm.GatesOn), listed(kcm.GatesOff)))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// paragraph breaks a text into lines of a width that is easy to read and to paste.
+func paragraph(b *strings.Builder, label, text string) {
+	for _, line := range display.Wrap(label+" ", strings.Fields(text), 100) {
+		b.WriteString(line + "\n")
+	}
 }
 
 // storyRows has one row for each figure and one for the verdict.
@@ -82,7 +91,7 @@ func listed(gates []string) string {
 		}
 	}
 	if len(members) > 0 {
-		short = append(short, family+"{"+strings.Join(members, ",")+"}")
+		short = append(short, family+"{"+strings.Join(members, ", ")+"}")
 	}
 	return strings.Join(short, " ")
 }

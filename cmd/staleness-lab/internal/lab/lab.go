@@ -76,10 +76,10 @@ func Run(ctx context.Context, options Options, screen display.Screen) (err error
 	l.state.update(func(s *Snapshot) { s.Phase, s.Kubeconfig = Stopped, "" })
 	stopDrawing()
 	drawer.Wait()
-	if err != nil {
+	if err != nil && temporary {
 		return fmt.Errorf("%w\nlogs are kept in %s", err, filepath.Join(dir, "logs"))
 	}
-	return nil
+	return err
 }
 
 // run starts everything, stays, and stops everything.
