@@ -4,20 +4,15 @@
 package rvtracker
 
 import (
-	"flag"
 	"fmt"
-	"runtime"
 	"slices"
 	"strconv"
-	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
-	"pgregory.net/rapid"
 )
 
 // The model is a server that keeps its whole history as a list, a store that
@@ -334,135 +329,5 @@ func (m *model) settle(t failer) {
 	m.everReset = false
 	for i := range m.stores {
 		m.stores[i].top = m.stores[i].rv
-	}
-}
-
-func (m *model) run(t *rapid.T) {
-	owner := rapid.IntRange(0, modelOwners-1)
-	res := rapid.IntRange(0, 1)
-	t.Repeat(map[string]func(*rapid.T){
-		"":      func(t *rapid.T) { m.check(t) },
-		"write": func(t *rapid.T) { m.commit(owner.Draw(t, "owner"), res.Draw(t, "res"), "") },
-		"delete": func(t *rapid.T) {
-			i := res.Draw(t, "res")
-			alive := m.stores[i].shows.alive()
-			alive = slices.DeleteFunc(slices.Clone(alive), func(u types.UID) bool { return !slices.Contains(m.servers[i].log.alive(), u) })
-			if len(alive) == 0 {
-				t.Skip()
-			}
-			m.commit(owner.Draw(t, "owner"), i, rapid.SampledFrom(alive).Draw(t, "uid"))
-		},
-		"respond": func(t *rapid.T) {
-			if len(m.responses) == 0 {
-				t.Skip()
-			}
-			m.respond(rapid.IntRange(0, len(m.responses)-1).Draw(t, "response"))
-		},
-		"respondInOrder": func(t *rapid.T) {
-			if len(m.responses) == 0 {
-				t.Skip()
-			}
-			m.respond(0)
-		},
-		"event": func(t *rapid.T) { // or a bookmark: to the tracker they are one
-			i := res.Draw(t, "res")
-			if m.stores[i].epoch != m.servers[i].epoch {
-				t.Skip()
-			}
-			m.show(i, rapid.IntRange(m.stores[i].rv, m.servers[i].live).Draw(t, "rv"))
-		},
-		"relist": func(t *rapid.T) { // perhaps from a server that lags
-			i := res.Draw(t, "res")
-			m.show(i, rapid.IntRange(max(1, m.servers[i].restored), m.servers[i].live).Draw(t, "rv"))
-		},
-		"quietProgress": func(t *rapid.T) { m.servers[res.Draw(t, "res")].live += rapid.IntRange(1, 30).Draw(t, "by") },
-		"restore": func(t *rapid.T) {
-			i := res.Draw(t, "res")
-			m.restore(i, rapid.IntRange(1, m.servers[i].live).Draw(t, "rv"))
-		},
-		"beginFence": func(t *rapid.T) {
-			if i := res.Draw(t, "res"); !m.stores[i].inAir {
-				m.beginFence(i)
-			}
-		},
-		"answerFence": func(t *rapid.T) {
-			i := res.Draw(t, "res")
-			if !m.stores[i].inAir {
-				t.Skip()
-			}
-			m.answerFence(i)
-		},
-		"ensure":  func(t *rapid.T) { m.ensure(t, owner.Draw(t, "owner")) },
-		"ensure2": func(t *rapid.T) { m.ensure(t, owner.Draw(t, "owner")) },
-		"newUID": func(t *rapid.T) {
-			m.nextID++
-			m.uids[owner.Draw(t, "owner")] = types.UID(fmt.Sprintf("u%d", m.nextID))
-		},
-		"clear": func(t *rapid.T) { m.clear(owner.Draw(t, "owner")) },
-		"opaque": func(t *rapid.T) {
-			i, rv := res.Draw(t, "res"), rapid.SampledFrom([]string{"", "0", "007", "x", "-1"}).Draw(t, "rv")
-			m.c.sources[modelResources[i]].Observe(rv)
-			o := owner.Draw(t, "owner")
-			m.c.WroteAt(ownerName(o), m.lastUID[o], modelResources[i], rv)
-			m.c.sources[modelResources[i]].ObserveFence(m.c.sources[modelResources[i]].BeginFence(), rv)
-		},
-		"time": func(t *rapid.T) {
-			m.clock.Step(time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second)
-			m.tracker.tick()
-		},
-		"restart": func(t *rapid.T) { m.restart() },
-		"settle":  func(t *rapid.T) { m.settle(t) },
-	})
-	m.settle(t)
-}
-
-func TestModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) { newModel(faults{}).run(t) })
-}
-
-// deafTB takes the failure of a property that is meant to fail.
-type deafTB struct {
-	rapid.TB
-	failed bool
-	msg    string
-}
-
-func (d *deafTB) Helper()                   {}
-func (d *deafTB) Name() string              { return "mutant" }
-func (d *deafTB) Log(...any)                {}
-func (d *deafTB) Logf(string, ...any)       {}
-func (d *deafTB) Errorf(f string, a ...any) { d.failed, d.msg = true, fmt.Sprintf(f, a...) }
-func (d *deafTB) Failed() bool              { return d.failed }
-func (d *deafTB) Fail()                     { d.failed = true }
-func (d *deafTB) FailNow()                  { d.failed = true; runtime.Goexit() }
-func (d *deafTB) Fatalf(f string, a ...any) { d.Errorf(f, a...); d.FailNow() }
-
-// TestModelCatchesMutants shows that the property test can fail.
-func TestModelCatchesMutants(t *testing.T) {
-	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.shrinktime": "0s", "rapid.checks": "5000"} {
-		f := flag.Lookup(name)
-		old := f.Value.String()
-		require.NoError(t, f.Value.Set(value))
-		t.Cleanup(func() { _ = f.Value.Set(old) })
-	}
-	for _, tc := range []struct {
-		name string
-		f    faults
-	}{
-		{"records dropped", faults{dropWrite: 3}},
-		{"wake lost", faults{dropWake: 3}},
-		{"rewind ignored", faults{dropFence: 1}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			tb := &deafTB{}
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				rapid.Check(tb, func(rt *rapid.T) { newModel(tc.f).run(rt) })
-			}()
-			<-done
-			require.True(t, tb.failed, "the mutant was not caught")
-			t.Log(tb.msg)
-		})
 	}
 }
