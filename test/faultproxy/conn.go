@@ -61,8 +61,8 @@ func (g *gate) openLocked() {
 	g.closing = nil
 }
 
-// closeConns cuts every client connection.
-func (g *gate) closeConns() {
+// closeConns cuts every client connection and returns how many there were.
+func (g *gate) closeConns() int {
 	g.mu.Lock()
 	conns := make([]*gatedConn, 0, len(g.conns))
 	for c := range g.conns {
@@ -72,6 +72,7 @@ func (g *gate) closeConns() {
 	for _, c := range conns {
 		_ = c.Close()
 	}
+	return len(conns)
 }
 
 // end opens the gate for good.

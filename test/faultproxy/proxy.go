@@ -31,6 +31,7 @@ type Proxy struct {
 	server        *http.Server
 	errorLog      *log.Logger
 	gate          *gate
+	door          *door
 	conns         *connSet
 	backends      []*backend
 	counter       counter
@@ -54,7 +55,8 @@ type Proxy struct {
 
 // Start serves until ctx is done or Close is called. The client can connect as soon as it returns.
 func Start(ctx context.Context, opts Options) (*Proxy, error) {
-	if err := opts.complete(); err != nil {
+	err := opts.complete()
+	if err != nil {
 		return nil, fmt.Errorf("faultproxy: %w", err)
 	}
 	logger := klog.FromContext(ctx).WithName("faultproxy")
@@ -94,11 +96,10 @@ func Start(ctx context.Context, opts Options) (*Proxy, error) {
 		tlsConfig.ClientCAs = opts.ClientCAs
 		tlsConfig.ClientAuth = tls.VerifyClientCertIfGiven
 	}
-	listener, err := net.Listen("tcp", opts.Listen)
-	if err != nil {
+	if p.door, err = newDoor(opts.Listen); err != nil {
 		return nil, fmt.Errorf("faultproxy: listen on %s: %w", opts.Listen, err)
 	}
-	p.url = "https://" + listener.Addr().String()
+	p.url = "https://" + p.door.Addr().String()
 
 	serving, cancel := context.WithCancel(klog.NewContext(ctx, logger))
 	p.cancel = cancel
@@ -110,7 +111,7 @@ func Start(ctx context.Context, opts Options) (*Proxy, error) {
 	}
 	go func() {
 		defer close(p.served)
-		err := p.server.ServeTLS(gatedListener{Listener: listener, gate: p.gate}, "", "")
+		err := p.server.ServeTLS(gatedListener{Listener: p.door, gate: p.gate}, "", "")
 		if !errors.Is(err, http.ErrServerClosed) {
 			logger.Error(err, "Serving ended", "url", p.url)
 		}
@@ -195,7 +196,24 @@ func (p *Proxy) BlackHole() *Fault {
 	return f
 }
 
-const kindBlackHole = "BlackHole"
+// Refuse cuts the client's connections, and has new ones refused until it is cleared, as by a host whose
+// apiserver is down. Without it the proxy accepts connections even when the backend does not, and says 503.
+func (p *Proxy) Refuse() *Fault {
+	p.door.close()
+	p.mu.Lock()
+	f := p.newFaultLocked(Target{}, behaviour{kind: kindRefuse})
+	p.mu.Unlock()
+	cut := p.gate.closeConns()
+	f.mu.Lock()
+	f.stats.Streams = cut
+	f.mu.Unlock()
+	return f
+}
+
+const (
+	kindBlackHole = "BlackHole"
+	kindRefuse    = "Refuse"
+)
 
 func (p *Proxy) newFaultLocked(t Target, b behaviour) *Fault {
 	p.lastID++
@@ -222,8 +240,11 @@ func (p *Proxy) clear(f *Fault) {
 	f.mu.Unlock()
 	p.journal.add(f.entry(ActionCleared))
 	close(f.cleared)
-	if f.b.kind == kindBlackHole {
+	switch f.b.kind {
+	case kindBlackHole:
 		p.gate.thaw()
+	case kindRefuse:
+		p.door.open()
 	}
 	for _, s := range p.streams {
 		s.detach(f)

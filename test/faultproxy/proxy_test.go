@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -200,6 +201,30 @@ func TestBlackHole(t *testing.T) {
 		require.NotEqual(t, rv, h.proxy.Progress(nodes).Delivered.ResourceVersion)
 		f.Clear()
 		n.require(t, "ADDED n1")
+	})
+}
+
+func TestRefuse(t *testing.T) {
+	inBothEncodings(t, func(t *testing.T, h *harness) {
+		n := h.watch(t, "nodes")
+		f := h.proxy.Refuse()
+		require.Equal(t, 1, f.Stats().Streams)
+		eventually(t, "the watch is over", n.isClosed)
+		second := h.proxy.Refuse()
+		second.Clear()
+		_, err := h.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		require.True(t, utilnet.IsConnectionRefused(err), "%v", err)
+		f.Clear()
+		_, err = h.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err, "the same address answers again")
+		again := h.watch(t, "nodes")
+		h.api.send("nodes", watch.Added, "n1")
+		again.require(t, "ADDED n1")
+	})
+	t.Run("closed while refusing", func(t *testing.T) {
+		h := newHarness(t, k8sruntime.ContentTypeJSON)
+		h.proxy.Refuse()
+		h.proxy.Close()
 	})
 }
 

@@ -44,6 +44,8 @@ func (s spec) inject(p *faultproxy.Proxy) (*faultproxy.Fault, error) {
 	switch s.Effect {
 	case "BlackHole":
 		return p.BlackHole(), nil
+	case "Refuse":
+		return p.Refuse(), nil
 	case "Hold":
 		e = faultproxy.Hold{Lists: s.Lists}
 	case "Delay":
