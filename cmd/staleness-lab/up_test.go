@@ -45,11 +45,10 @@ func TestUp(t *testing.T) {
 	})
 	t.Run("a component dies", func(t *testing.T) {
 		u := startUp(t, binary, binDir, "--nodes", "1")
-		u.waitFor("kwok: running, pid")
-		// kwok is started again, etcd is not.
-		u.kill("kwok")
-		u.waitFor("kwok: died and was started again")
 		u.waitFor("ready: 1 nodes")
+		u.kill("kube-scheduler")
+		u.waitFor("kube-scheduler: died: signal: killed")
+		u.waitFor("kube-scheduler: died and was started again")
 		u.kill("etcd")
 		require.Equal(t, 1, u.wait(), "exit code")
 		require.Contains(t, u.errors.String(), "etcd died (signal: killed)")
