@@ -213,11 +213,7 @@ func BenchmarkWake(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
 			var run sync.WaitGroup
 			run.Go(func() { t.Run(ctx) })
-			for running := false; !running; {
-				t.mu.Lock()
-				running = t.running
-				t.mu.Unlock()
-			}
+			awaitRunning(t)
 			rv := 1000
 			for b.Loop() {
 				store.apply(strconv.Itoa(rv))

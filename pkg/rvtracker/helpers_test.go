@@ -4,6 +4,7 @@
 package rvtracker
 
 import (
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -202,3 +203,12 @@ func (b *bench) takeWoken() []types.NamespacedName {
 }
 
 func (b *bench) source(gr schema.GroupResource) *Source { return b.c.sources[gr] }
+
+// awaitRunning returns once Run has begun.
+func awaitRunning(t *Tracker) {
+	for running := false; !running; runtime.Gosched() {
+		t.mu.Lock()
+		running = t.running
+		t.mu.Unlock()
+	}
+}

@@ -161,3 +161,41 @@ func TestConcurrentUse(t *testing.T) {
 	require.Zero(t, c.busy.Load())
 	require.Zero(t, c.parked)
 }
+
+// TestNoWakeIsLost races the event that is awaited with the waiting for it. It
+// fails if whoever waits does not look at the position again after it has set the
+// gate, which is the half of the protocol that an informer cannot see.
+func TestNoWakeIsLost(t *testing.T) {
+	tr := New(Options{})
+	store := &hookedStore{}
+	s := tr.Register(pods, store)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var run sync.WaitGroup
+	run.Go(func() { tr.Run(ctx) })
+	awaitRunning(tr)
+	n := 50000
+	if testing.Short() {
+		n = 5000
+	}
+	var turn atomic.Int64
+	run.Go(func() {
+		for i := 1; i <= n; i++ {
+			for turn.Load() < int64(i) && ctx.Err() == nil {
+			}
+			for range i % 97 { // spread over the time that Wait takes
+				turn.Load()
+			}
+			s.Observe(strconv.Itoa(i))
+		}
+	})
+	for i := 1; i <= n; i++ {
+		rv := strconv.Itoa(i)
+		turn.Store(int64(i))
+		if err := s.Wait(ctx, rv); err != nil {
+			t.Fatalf("round %d: %v", i, err)
+		}
+	}
+	cancel()
+	run.Wait()
+}
