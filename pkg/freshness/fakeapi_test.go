@@ -120,7 +120,11 @@ func (a *fakeAPI) object(c change) *metav1.PartialObjectMetadata {
 	if a.whole {
 		o.APIVersion, o.Kind = "coordination.k8s.io/v1", "Lease"
 	}
-	o.Namespace, o.Name, _ = strings.Cut(c.key, "/")
+	ns, name, namespaced := strings.Cut(c.key, "/")
+	if !namespaced {
+		ns, name = "", ns
+	}
+	o.Namespace, o.Name = ns, name
 	o.UID, o.ResourceVersion = c.uid, a.text(c.rv)
 	return o
 }
@@ -305,6 +309,12 @@ func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) 
 // serve starts a server for the test and returns a config that reaches it.
 func serve(t *testing.T, h http.Handler) *rest.Config {
 	t.Helper()
+	config, stop := serveUntil(h)
+	t.Cleanup(stop)
+	return config
+}
+
+func serveUntil(h http.Handler) (config *rest.Config, stop func()) {
 	l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	srv := &http.Server{Handler: h}
 	stopped := make(chan struct{})
@@ -313,12 +323,11 @@ func serve(t *testing.T, h http.Handler) *rest.Config {
 		srv.Serve(l)
 	}()
 	transport := &http.Transport{DialContext: l.dial}
-	t.Cleanup(func() {
+	return &rest.Config{Host: "http://fake", Transport: transport, UserAgent: "kube-controller-manager/v1"}, func() {
 		transport.CloseIdleConnections()
 		srv.Close()
 		<-stopped
-	})
-	return &rest.Config{Host: "http://fake", Transport: transport, UserAgent: "kube-controller-manager/v1"}
+	}
 }
 
 // fakeView is a store that shows the server's history up to an RV.

@@ -32,10 +32,16 @@ func (f *flight[T]) begin(at time.Time) {
 
 // share returns the answer of a flight that covers asOf, starting one if need be. If
 // the one in flight has begun too early, it waits for the next, which all later
-// callers share. An error means that the caller's context has ended, or errClosed.
-func share[T any](ctx context.Context, r *resource, l *lane[T], asOf time.Time, work func(ctx context.Context, f *flight[T]) T) (T, error) {
+// callers share. known is asked first, with the resource's mutex held: the answer may have
+// come since the caller looked. An error means that the caller's context has ended, or
+// errClosed.
+func share[T any](ctx context.Context, r *resource, l *lane[T], asOf time.Time, known func() (T, bool), work func(ctx context.Context, f *flight[T]) T) (T, error) {
 	for {
 		r.mu.Lock()
+		if val, ok := known(); ok {
+			r.mu.Unlock()
+			return val, nil
+		}
 		f := l.current
 		if f == nil {
 			f = &flight[T]{mu: &r.mu, done: make(chan struct{})}

@@ -20,6 +20,9 @@ type Fence struct {
 	// StoreRV is the RV that the cache had just before TakenAt, empty if unknown. A
 	// fence below it proves a rewind.
 	StoreRV string
+
+	// seq orders the prover's own fences by their sending, more finely than any clock.
+	seq uint64
 }
 
 // Outcome of a proof.

@@ -32,7 +32,11 @@ func (p *Prover) Fence(ctx context.Context, gvr schema.GroupVersionResource) (Fe
 }
 
 func (r *resource) fenceSince(ctx context.Context, asOf time.Time) (fenceResult, error) {
-	result, err := share(ctx, r, &r.fence, asOf, r.takeFence)
+	known := func() (fenceResult, bool) {
+		f, ok := r.oldestFenceLocked(asOf)
+		return fenceResult{fence: f}, ok
+	}
+	result, err := share(ctx, r, &r.fence, asOf, known, r.takeFence)
 	if errors.Is(err, errClosed) {
 		return fenceResult{f: &failure{reason: ReasonClosed, err: err}}, nil
 	}
@@ -52,7 +56,8 @@ func (r *resource) beginFence() (Fence, func(Fence)) {
 		// It may be of a history that is gone, and then says nothing about this fence.
 		storeRV = ""
 	}
-	return Fence{StoreRV: storeRV, TakenAt: r.p.opts.Clock.Now()}, answered
+	r.seq++
+	return Fence{StoreRV: storeRV, TakenAt: r.p.opts.Clock.Now(), seq: r.seq}, answered
 }
 
 // endFence takes the answer into account.
@@ -129,7 +134,8 @@ func (r *resource) prove(ctx context.Context, asOf time.Time) (Proof, error) {
 	if proof, done := r.unprovable(); done {
 		return proof, nil
 	}
-	quiet, err := share(ctx, r, &r.proof, asOf, r.proveQuiet)
+	known := func() (Proof, bool) { return r.lookupLocked(asOf, MethodWait) }
+	quiet, err := share(ctx, r, &r.proof, asOf, known, r.proveQuiet)
 	if proof, ok := r.lookup(asOf, MethodWait); ok {
 		// The shared answer, or the cache has caught up meanwhile.
 		if quiet.Outcome == Proven {

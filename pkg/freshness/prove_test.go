@@ -4,11 +4,16 @@
 package freshness
 
 import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // world is a server with ten objects and a store that has seen them, in a bubble.
@@ -39,40 +44,314 @@ func (w *world) prove(asOf time.Time) Proof {
 	w.Helper()
 	proof, err := w.p.Prove(w.Context(), leases, asOf)
 	require.NoError(w, err)
+	require.Equal(w, leases, proof.Resource)
+	require.Equal(w, proof.Outcome == Proven, proof.Fresh())
 	return proof
 }
 
-func TestFreshCache(t *testing.T) {
-	inWorld(t, Options{}, func(w *world) {
-		asOf := time.Now()
-		proof := w.prove(asOf)
-		require.Equal(w, Proven, proof.Outcome, proof.String())
-		require.Equal(w, MethodFence, proof.Method)
-		require.Equal(w, "110", proof.ResourceVersion)
-		require.Equal(w, 1, w.api.count(isFence))
+func (w *world) requireProven(proof Proof, method Method) {
+	w.Helper()
+	require.Equal(w, Proven, proof.Outcome, proof.String())
+	require.Equal(w, method, proof.Method)
+}
 
-		// What is proven costs nothing, also for earlier times.
-		require.Equal(w, MethodEarlier, w.prove(asOf.Add(-time.Hour)).Method)
+func (w *world) requireUnknown(proof Proof, reason Reason) {
+	w.Helper()
+	require.Equal(w, Unknown, proof.Outcome, proof.String())
+	require.Equal(w, reason, proof.Reason, proof.String())
+	require.Error(w, proof.Err)
+}
+
+// fail makes the server answer the matching requests by a Status.
+func (w *world) fail(match func(*http.Request) bool, code int, reason metav1.StatusReason, header map[string]string, causes ...metav1.StatusCause) {
+	w.api.mu.Lock()
+	defer w.api.mu.Unlock()
+	w.api.answer = func(rw http.ResponseWriter, r *http.Request) bool {
+		if !match(r) {
+			return false
+		}
+		for k, v := range header {
+			rw.Header().Set(k, v)
+		}
+		status := metav1.Status{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+			Code: int32(code), Reason: reason, Message: "made up by the test",
+		}
+		if len(causes) > 0 {
+			status.Details = &metav1.StatusDetails{Causes: causes}
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		rw.WriteHeader(code)
+		json.NewEncoder(rw).Encode(status)
+		return true
+	}
+}
+
+func (w *world) heal() {
+	w.api.mu.Lock()
+	defer w.api.mu.Unlock()
+	w.api.answer = nil
+}
+
+func TestFreshCacheCostsOneFence(t *testing.T) {
+	for name, api := range map[string]func(*fakeAPI){
+		"protobuf":      func(*fakeAPI) {},
+		"json":          func(a *fakeAPI) { a.json = true },
+		"whole objects": func(a *fakeAPI) { a.whole = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Options{}, func(w *world) {
+				api(w.api)
+				asOf := time.Now()
+				proof := w.prove(asOf)
+				w.requireProven(proof, MethodFence)
+				require.Equal(w, "110", proof.ResourceVersion)
+				require.Equal(w, asOf, proof.At)
+
+				// What is proven costs nothing, also for earlier times.
+				w.requireProven(w.prove(asOf.Add(-time.Hour)), MethodEarlier)
+				w.requireProven(w.prove(time.Time{}), MethodEarlier)
+				require.Len(w, w.api.requests, 1)
+				r := w.api.requests[0]
+				require.Equal(w, "limit=1", r.URL.RawQuery)
+				require.Equal(w, "/apis/coordination.k8s.io/v1/leases", r.URL.Path)
+				require.Equal(w, "kube-controller-manager/v1 freshness", r.UserAgent())
+				require.Regexp(w, "^application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;", r.Header.Get("Accept"))
+
+				// A later time needs a later fence.
+				time.Sleep(time.Second)
+				w.requireProven(w.prove(time.Now()), MethodFence)
+				require.Len(w, w.api.requests, 2)
+			})
+		})
+	}
+}
+
+func TestBusyCacheConfirms(t *testing.T) {
+	for name, observe := range map[string]bool{"by waiting": false, "by Observe": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Options{}, func(w *world) {
+				w.api.bump(50)
+				w.api.write("ns/a", "uid", false)
+				if observe {
+					w.p.Register(leases, deafView{w.view})
+				}
+				go func() {
+					time.Sleep(5 * time.Millisecond)
+					w.view.sync(w.api.bump(0))
+					if observe {
+						w.p.Observe(leases, w.view.ResourceVersion())
+					}
+				}()
+				begin := time.Now()
+				proof := w.prove(begin)
+				w.requireProven(proof, MethodWait)
+				require.Equal(w, 5*time.Millisecond, time.Since(begin))
+				require.Equal(w, "161", proof.ResourceVersion)
+				require.Len(w, w.api.requests, 1)
+			})
+		})
+	}
+}
+
+// deafView never notices by itself that it moved.
+type deafView struct{ *fakeView }
+
+func (deafView) WaitFor(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestInconclusive(t *testing.T) {
+	tooLarge := metav1.StatusCause{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}
+	for _, tc := range []struct {
+		name   string
+		match  func(*http.Request) bool
+		small  int
+		code   int
+		status metav1.StatusReason
+		header map[string]string
+		causes []metav1.StatusCause
+		reason Reason
+		retry  time.Duration
+	}{
+		{name: "429", match: isFence, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "7"}, reason: ReasonThrottled, retry: 7 * time.Second},
+		{name: "429 for ever", match: isFence, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "86400"}, reason: ReasonThrottled, retry: time.Minute},
+		{name: "429 to the list", match: isList, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "3"}, reason: ReasonThrottled, retry: 3 * time.Second},
+		{name: "429 to the watch", match: isWatch, small: -1, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "3"}, reason: ReasonThrottled, retry: 3 * time.Second},
+		{name: "504 too large", match: isFence, code: 504, status: metav1.StatusReasonTimeout, header: map[string]string{"Retry-After": "2"}, causes: []metav1.StatusCause{tooLarge}, reason: ReasonTooLargeRV, retry: 2 * time.Second},
+		{name: "504 too large to the watch", match: isWatch, small: -1, code: 504, status: metav1.StatusReasonTimeout, causes: []metav1.StatusCause{tooLarge}, reason: ReasonTooLargeRV, retry: time.Second},
+		{name: "504", match: isFence, code: 504, status: metav1.StatusReasonTimeout, reason: ReasonTimeout, retry: time.Second},
+		{name: "410 to the list", match: isList, code: 410, status: metav1.StatusReasonExpired, reason: ReasonGone, retry: time.Second},
+		{name: "410 to the watch", match: isWatch, small: -1, code: 410, status: metav1.StatusReasonGone, reason: ReasonGone, retry: time.Second},
+		{name: "403", match: isFence, code: 403, status: metav1.StatusReasonForbidden, reason: ReasonForbidden, retry: 10 * time.Second},
+		{name: "401", match: isFence, code: 401, status: metav1.StatusReasonUnauthorized, reason: ReasonForbidden, retry: 10 * time.Second},
+		{name: "404", match: isFence, code: 404, status: metav1.StatusReasonNotFound, reason: ReasonNotFound, retry: 10 * time.Second},
+		{name: "500", match: isFence, code: 500, status: metav1.StatusReasonInternalError, reason: ReasonServerError, retry: time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inWorld(t, Options{SmallCollection: tc.small}, func(w *world) {
+				w.api.bump(50)
+				w.fail(tc.match, tc.code, tc.status, tc.header, tc.causes...)
+				proof := w.prove(time.Now())
+				w.requireUnknown(proof, tc.reason)
+				require.Equal(w, tc.retry, proof.RetryAfter)
+
+				// Nobody asks again before that, and whoever wants to know is told why.
+				sent := w.api.count(tc.match)
+				require.Equal(w, 1, sent, "no retries")
+				time.Sleep(tc.retry - 300*time.Millisecond)
+				again := w.prove(time.Now())
+				w.requireUnknown(again, tc.reason)
+				require.LessOrEqual(w, again.RetryAfter, 300*time.Millisecond)
+				require.Equal(w, sent, w.api.count(tc.match))
+
+				w.heal()
+				time.Sleep(300 * time.Millisecond)
+				require.True(w, w.prove(time.Now()).Fresh())
+			})
+		})
+	}
+}
+
+func TestThrottledIsForAllResources(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		w.fail(isFence, 429, metav1.StatusReasonTooManyRequests, map[string]string{"Retry-After": "5"})
+		w.requireUnknown(w.prove(time.Now()), ReasonThrottled)
+		w.heal()
+		other := leases
+		other.Resource = "others"
+		_, err := w.p.Fence(w.Context(), other)
+		var failed *Error
+		require.ErrorAs(w, err, &failed)
+		require.Equal(w, ReasonThrottled, failed.Reason)
+		require.Equal(w, 5*time.Second, failed.RetryAfter)
 		require.Len(w, w.api.requests, 1)
 	})
 }
 
-func TestQuietByList(t *testing.T) {
-	inWorld(t, Options{}, func(w *world) {
+func TestGoneInTheStream(t *testing.T) {
+	inWorld(t, Options{SmallCollection: -1}, func(w *world) {
 		w.api.bump(50)
-		proof := w.prove(time.Now())
-		require.Equal(w, Proven, proof.Outcome, proof.String())
-		require.Equal(w, MethodList, proof.Method)
-		require.Equal(w, "110", proof.ResourceVersion)
+		w.api.compactedTo = 150
+		w.requireUnknown(w.prove(time.Now()), ReasonGone)
 	})
 }
 
-func TestQuietByWatch(t *testing.T) {
-	inWorld(t, Options{SmallCollection: -1}, func(w *world) {
-		w.api.bump(50)
-		proof := w.prove(time.Now())
-		require.Equal(w, Proven, proof.Outcome, proof.String())
-		require.Equal(w, MethodWatch, proof.Method)
-		require.Equal(w, "110", proof.ResourceVersion)
+func TestNoServer(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		w.api.answer = func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }
+		w.requireUnknown(w.prove(time.Now()), ReasonNoServer)
 	})
+}
+
+func TestNoAnswer(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		w.api.arrived = func(r *http.Request) { <-r.Context().Done() }
+		begin := time.Now()
+		w.requireUnknown(w.prove(begin), ReasonTimeout)
+		require.Equal(w, 10*time.Second, time.Since(begin))
+	})
+}
+
+func TestNoBookmark(t *testing.T) {
+	inWorld(t, Options{SmallCollection: -1}, func(w *world) {
+		w.api.bookmarkAt = 0
+		w.api.bump(50)
+		begin := time.Now()
+		w.requireUnknown(w.prove(begin), ReasonNoBookmark)
+		require.Equal(w, 3250*time.Millisecond, time.Since(begin))
+	})
+}
+
+func TestIncomparable(t *testing.T) {
+	opaque := func(int) string { return "opaque" }
+	t.Run("server", func(t *testing.T) {
+		inWorld(t, Options{}, func(w *world) {
+			w.api.format = opaque
+			w.requireUnknown(w.prove(time.Now()), ReasonIncomparable)
+		})
+	})
+	t.Run("cache", func(t *testing.T) {
+		inWorld(t, Options{}, func(w *world) {
+			w.view.set("opaque", nil)
+			w.requireUnknown(w.prove(time.Now()), ReasonIncomparable)
+		})
+	})
+	t.Run("cache without one", func(t *testing.T) {
+		inWorld(t, Options{}, func(w *world) {
+			w.view.set("", nil)
+			w.requireUnknown(w.prove(time.Now()), ReasonNotSynced)
+		})
+	})
+	t.Run("both the same", func(t *testing.T) {
+		inWorld(t, Options{}, func(w *world) {
+			w.api.format = opaque
+			w.view.set("opaque", nil)
+			w.requireUnknown(w.prove(time.Now()), ReasonIncomparable)
+		})
+	})
+	t.Run("longer than 64 bits", func(t *testing.T) {
+		inWorld(t, Options{}, func(w *world) {
+			w.api.format = func(rv int) string { return "1" + "00000000000000000000000000"[:20] + time.Duration(rv).String()[:3] }
+			w.view.sync(110)
+			w.requireProven(w.prove(time.Now()), MethodFence)
+		})
+	})
+}
+
+func TestFutureAndUnregistered(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		proof := w.prove(time.Now().Add(time.Second))
+		w.requireUnknown(proof, ReasonInFuture)
+		require.Equal(w, time.Second, proof.RetryAfter)
+
+		other := leases
+		other.Resource = "others"
+		proof, err := w.p.Prove(w.Context(), other, time.Now())
+		require.ErrorIs(w, err, ErrNotRegistered)
+		require.Equal(w, ReasonNotRegistered, proof.Reason)
+		require.Empty(w, w.api.requests)
+	})
+}
+
+func TestBudget(t *testing.T) {
+	inWorld(t, Options{QPS: 2, Burst: 3, BudgetWait: time.Second}, func(w *world) {
+		begin := time.Now()
+		for range 5 { // three at once, the others half a second apart
+			time.Sleep(time.Microsecond) // else they ask for the same time
+			_, err := w.p.Fence(w.Context(), leases)
+			require.NoError(w, err)
+		}
+		require.InDelta(w, 1, time.Since(begin).Seconds(), 0.001)
+
+		var many sync.WaitGroup
+		spent, taken := 0, 0
+		var mu sync.Mutex
+		for i := range 10 {
+			gvr := leases
+			gvr.Resource = "r" + string(rune('a'+i))
+			many.Go(func() {
+				_, err := w.p.Fence(w.Context(), gvr)
+				mu.Lock()
+				defer mu.Unlock()
+				var failed *Error
+				switch {
+				case err == nil:
+					taken++
+				case assertAs(w, err, &failed) && failed.Reason == ReasonBudgetSpent:
+					require.Positive(w, failed.RetryAfter)
+					spent++
+				}
+			})
+		}
+		many.Wait()
+		require.Equal(w, 2, taken)
+		require.Equal(w, 8, spent)
+	})
+}
+
+func assertAs(t require.TestingT, err error, target **Error) bool {
+	require.ErrorAs(t, err, target)
+	return true
 }

@@ -27,15 +27,20 @@ type resource struct {
 	fences []Fence
 	// quiet says that a store at or past base lacks nothing up to upTo.
 	quiet struct{ base, upTo string }
-	// high is the highest RV known to have been the server's, and since when.
+	// high is the highest RV known to have been the server's, and since when: at a time,
+	// and after the fence numbered seq was sent.
 	high struct {
-		rv string
-		at time.Time
+		rv  string
+		at  time.Time
+		seq uint64
 	}
+	// seq is the number of fences sent.
+	seq uint64
 	// maxStore is the highest RV that the store was seen at in this epoch.
 	maxStore string
-	// epochAt is when the last rewind was found.
-	epochAt time.Time
+	// epochAt is when the last rewind was found, epochSeq the last fence sent by then.
+	epochAt  time.Time
+	epochSeq uint64
 	// held, after a rewind, is the RV of a store that may show the time before it.
 	held string
 	// quietAt is the store's RV at the last quiet proof: while it stands still there is
@@ -99,7 +104,7 @@ func (r *resource) sample() string {
 
 func (r *resource) raise(rv string) {
 	if r.high.rv == "" || less(r.high.rv, rv) {
-		r.high.rv, r.high.at = rv, r.p.opts.Clock.Now()
+		r.high.rv, r.high.at, r.high.seq = rv, r.p.opts.Clock.Now(), r.seq
 	}
 }
 
@@ -118,6 +123,10 @@ func (r *resource) position(storeRV string) string {
 func (r *resource) lookup(asOf time.Time, method Method) (Proof, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.lookupLocked(asOf, method)
+}
+
+func (r *resource) lookupLocked(asOf time.Time, method Method) (Proof, bool) {
 	storeRV := r.sample()
 	pos := r.position(storeRV)
 	for i := len(r.fences) - 1; i >= 0; i-- {
@@ -169,12 +178,12 @@ func (r *resource) noteLocked(f Fence) (verdict, Rewind) {
 	switch {
 	case !comparableRV(f.ResourceVersion):
 		return fenceIncomparable, Rewind{}
-	case f.TakenAt.Before(r.epochAt):
+	case f.seq != 0 && f.seq <= r.epochSeq, f.seq == 0 && !r.epochAt.IsZero() && !f.TakenAt.After(r.epochAt):
 		return fenceOutdated, Rewind{}
 	}
 	storeRV := r.sample()
 	from := ""
-	if !r.high.at.After(f.TakenAt) && less(f.ResourceVersion, r.high.rv) {
+	if r.highBefore(f) && less(f.ResourceVersion, r.high.rv) {
 		from = r.high.rv
 	} else if r.held == "" && less(f.ResourceVersion, f.StoreRV) {
 		from = f.StoreRV
@@ -199,13 +208,21 @@ func (r *resource) noteLocked(f Fence) (verdict, Rewind) {
 	return v, rewind
 }
 
+// highBefore is true if the highest RV was known before the fence was sent.
+func (r *resource) highBefore(f Fence) bool {
+	if f.seq != 0 {
+		return r.high.seq < f.seq
+	}
+	return r.high.at.Before(f.TakenAt)
+}
+
 // rewind voids everything. The store's RV is no evidence of where it is: below the
 // fence too it may be of the history that is gone, unless it has gone back already.
 func (r *resource) rewind(storeRV, fenceRV string) {
 	r.fences = nil
 	r.quiet.base, r.quiet.upTo, r.quietAt = "", "", ""
 	r.high.rv = ""
-	r.epochAt = r.p.opts.Clock.Now()
+	r.epochAt, r.epochSeq = r.p.opts.Clock.Now(), r.seq
 	relisted := less(storeRV, r.maxStore) && passed(fenceRV, storeRV)
 	r.maxStore = ""
 	if !relisted && comparableRV(storeRV) {
@@ -217,6 +234,10 @@ func (r *resource) rewind(storeRV, fenceRV string) {
 func (r *resource) oldestFence(asOf time.Time) (Fence, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.oldestFenceLocked(asOf)
+}
+
+func (r *resource) oldestFenceLocked(asOf time.Time) (Fence, bool) {
 	for _, f := range r.fences {
 		if !f.TakenAt.Before(asOf) {
 			return f, true

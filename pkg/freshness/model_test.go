@@ -1,0 +1,252 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+)
+
+// The model is the server's history with the time of each commit, and a store that
+// applies events as a reflector does. It knows nothing of fences.
+type model struct {
+	api  *fakeAPI
+	view *fakeView
+	at   map[int]time.Time // commit times by RV
+	uids int
+}
+
+func (m *model) write(key string, deleted bool) {
+	history, rv := m.api.snapshot()
+	old, exists := stateAt(history, rv)[key]
+	if deleted && !exists {
+		return
+	}
+	uid := old.uid
+	if !exists || deleted && len(history)%2 == 0 {
+		m.uids++
+		uid = types.UID(strconv.Itoa(m.uids))
+	}
+	m.at[m.api.write(key, uid, deleted)] = time.Now()
+}
+
+// deliver hands the store the next n events, and a bookmark if it then has them all.
+func (m *model) deliver(n int, bookmark bool) {
+	history, now := m.api.snapshot()
+	m.view.mu.Lock()
+	objects := maps.Clone(m.view.objects)
+	rv, _ := strconv.Atoi(m.view.rv)
+	m.view.mu.Unlock()
+	for _, c := range history {
+		if c.rv <= rv {
+			continue
+		}
+		if n == 0 {
+			bookmark = false
+			break
+		}
+		n--
+		rv = c.rv
+		if c.deleted {
+			delete(objects, c.key)
+		} else {
+			objects[c.key] = object{c.uid, m.api.text(c.rv)}
+		}
+	}
+	if bookmark {
+		rv = max(rv, now)
+	}
+	m.view.set(m.api.text(rv), objects)
+}
+
+// missing names an object of which the store lacks what was committed at asOf.
+func (m *model) missing(asOf time.Time) string {
+	history, _ := m.api.snapshot()
+	m.view.mu.Lock()
+	objects := maps.Clone(m.view.objects)
+	m.view.mu.Unlock()
+	allowed := map[string][]object{}
+	for _, c := range history {
+		o := object{c.uid, m.api.text(c.rv)}
+		if c.deleted {
+			o = object{}
+		}
+		if !m.at[c.rv].After(asOf) {
+			allowed[c.key] = []object{o}
+			continue
+		}
+		if allowed[c.key] == nil {
+			allowed[c.key] = []object{{}}
+		}
+		allowed[c.key] = append(allowed[c.key], o)
+	}
+	for key := range objects {
+		if allowed[key] == nil {
+			return fmt.Sprintf("%s is only in the store", key)
+		}
+	}
+	for key, versions := range allowed {
+		if !slices.Contains(versions, objects[key]) {
+			return fmt.Sprintf("%s is %v in the store, not one of %v", key, objects[key], versions)
+		}
+	}
+	return ""
+}
+
+type op struct {
+	kind   string
+	key    string
+	n      int
+	before time.Duration
+}
+
+func drawOp(t *rapid.T, kinds ...string) op {
+	return op{
+		kind:   rapid.SampledFrom(kinds).Draw(t, "kind"),
+		key:    rapid.SampledFrom([]string{"ns/a", "ns/b", "ns/c", "ns/d"}).Draw(t, "key"),
+		n:      rapid.IntRange(0, 4).Draw(t, "n"),
+		before: time.Duration(rapid.IntRange(0, 3).Draw(t, "before")) * time.Second,
+	}
+}
+
+func (m *model) do(o op) {
+	time.Sleep(time.Millisecond)
+	switch o.kind {
+	case "write":
+		m.write(o.key, false)
+	case "delete":
+		m.write(o.key, true)
+	case "elsewhere":
+		m.api.bump(o.n)
+	case "deliver":
+		m.deliver(o.n, false)
+	case "bookmark":
+		m.deliver(100, true)
+	case "relist": // from an apiserver that may lag
+		m.view.sync(max(1, m.api.bump(0)-o.n))
+	}
+	time.Sleep(time.Millisecond)
+}
+
+// TestNeverProvenWithoutTheWrites: whatever happens before and while a proof is made,
+// Proven is not said of a store that lacks a change committed at asOf; and a store
+// that keeps up is proven.
+func TestNeverProvenWithoutTheWrites(t *testing.T) {
+	counts := map[Outcome]int{}
+	methods := map[Method]int{}
+	rapid.Check(t, func(rt *rapid.T) {
+		inBubble(t, func(t *testing.T) {
+			m := &model{api: &fakeAPI{rv: 100, bookmarkAt: 1700 * time.Millisecond}, at: map[int]time.Time{}}
+			m.view = newView(m.api)
+			m.write("ns/a", false)
+			m.write("ns/b", false)
+			m.view.sync(m.api.bump(0))
+			config, stop := serveUntil(m.api)
+			defer stop()
+			p, err := New(Options{
+				Config: config, QPS: 1000, Burst: 1000,
+				SmallCollection: rapid.SampledFrom([]int{-1, 2, 500}).Draw(rt, "small"),
+			})
+			require.NoError(rt, err)
+			defer p.Close()
+			p.Register(leases, m.view)
+
+			// What happens while requests are under way is drawn before.
+			var during []op
+			next := func(*http.Request) {
+				m.api.mu.Lock()
+				if len(during) == 0 {
+					m.api.mu.Unlock()
+					return
+				}
+				o := during[0]
+				during = during[1:]
+				m.api.mu.Unlock()
+				m.do(o)
+			}
+			m.api.arrived, m.api.answered = next, next
+
+			for range rapid.IntRange(1, 25).Draw(rt, "steps") {
+				switch o := drawOp(rt, "write", "delete", "elsewhere", "deliver", "bookmark", "relist", "prove", "prove", "prove", "fence", "rewind"); o.kind {
+				case "rewind":
+					if len(m.api.history) == 0 {
+						continue
+					}
+					m.api.restore(m.api.bump(0) - o.n)
+					time.Sleep(time.Second)
+					// Within the monitor's period: a rewind that nobody looks for until the RVs are
+					// higher than before cannot be seen.
+					_, err := p.Fence(t.Context(), leases)
+					require.NoError(rt, err)
+				case "fence":
+					_, err := p.Fence(t.Context(), leases)
+					require.NoError(rt, err)
+				case "prove":
+					var ops []op
+					for range rapid.IntRange(0, 4).Draw(rt, "during") {
+						ops = append(ops, drawOp(rt, "write", "delete", "elsewhere", "deliver", "bookmark", "none"))
+					}
+					m.api.mu.Lock()
+					during = ops
+					m.api.mu.Unlock()
+					time.Sleep(time.Millisecond)
+					asOf := time.Now().Add(-o.before)
+					upToDate := m.missing(time.Now()) == ""
+					held := p.resource(leases).isHeld()
+					proof, err := p.Prove(t.Context(), leases, asOf)
+					require.NoError(rt, err)
+					counts[proof.Outcome]++
+					methods[proof.Method]++
+					m.api.mu.Lock()
+					untouched := len(during) == len(ops)
+					during = nil
+					m.api.mu.Unlock()
+					switch {
+					case proof.Fresh():
+						require.False(rt, proof.At.Before(asOf))
+						require.Empty(rt, m.missing(asOf), proof.String())
+						require.Empty(rt, m.missing(proof.At), proof.String())
+					case upToDate && (untouched || len(ops) == 0) && !held:
+						require.Fail(rt, "not proven, although nothing is missing", proof.String())
+					case proof.Outcome == Stale && (untouched || len(ops) == 0):
+						require.NotEmpty(rt, m.missing(time.Now()), proof.String())
+					}
+				default:
+					m.do(o)
+				}
+			}
+		})
+	})
+	t.Logf("outcomes %v by %v", counts, methods)
+	if !t.Failed() {
+		for _, o := range []Outcome{Proven, Stale, Unknown} {
+			require.Positive(t, counts[o])
+		}
+		for _, by := range []Method{MethodEarlier, MethodFence, MethodWait, MethodList, MethodWatch} {
+			require.Positive(t, methods[by], by)
+		}
+	}
+}
+
+// inBubble runs f in a bubble of its own, and brings rapid's panics out of it.
+func inBubble(t *testing.T, f func(*testing.T)) {
+	var thrown any
+	synctest.Test(t, func(t *testing.T) {
+		defer func() { thrown = recover() }()
+		f(t)
+	})
+	if thrown != nil {
+		panic(thrown)
+	}
+}

@@ -1,0 +1,295 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+)
+
+// gate stops requests until they are let go.
+func (w *world) gate(match func(*http.Request) bool) (release func()) {
+	open := make(chan struct{})
+	w.api.mu.Lock()
+	defer w.api.mu.Unlock()
+	w.api.arrived = func(r *http.Request) {
+		if match(r) {
+			<-open
+		}
+	}
+	return sync.OnceFunc(func() { close(open) })
+}
+
+func TestHundredCallersShareOneFence(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		release := w.gate(isFence)
+		asOf := time.Now()
+		var callers sync.WaitGroup
+		for range 100 {
+			callers.Go(func() { w.requireProven(w.prove(asOf), MethodFence) })
+		}
+		synctest.Wait()
+		require.Equal(w, 1, w.api.count(isFence))
+		release()
+		callers.Wait()
+		require.Len(w, w.api.requests, 1)
+	})
+}
+
+func TestLaterCallersShareTheNextFence(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		release := w.gate(isFence)
+		before := time.Now()
+		var callers sync.WaitGroup
+		callers.Go(func() { w.requireProven(w.prove(before), MethodFence) })
+		synctest.Wait()
+		time.Sleep(time.Millisecond) // the first is sent: it is too old for those who ask from now on
+		after := time.Now()
+		for range 50 {
+			callers.Go(func() {
+				proof := w.prove(after)
+				require.True(w, proof.Fresh())
+				require.False(w, proof.At.Before(after))
+			})
+			callers.Go(func() {
+				fence, err := w.p.Fence(w.Context(), leases)
+				require.NoError(w, err)
+				require.False(w, fence.TakenAt.Before(after))
+			})
+			callers.Go(func() { require.True(w, w.prove(before).Fresh()) })
+		}
+		synctest.Wait()
+		require.Equal(w, 1, w.api.count(isFence), "one in flight")
+		release()
+		callers.Wait()
+		require.Len(w, w.api.requests, 2)
+	})
+}
+
+func TestCallerLeavesAlone(t *testing.T) {
+	for name, match := range map[string]func(*http.Request) bool{"fence": isFence, "list": isList} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Options{}, func(w *world) {
+				w.api.bump(50)
+				release := w.gate(match)
+				ctx, cancel := context.WithCancelCause(w.Context())
+				asOf := time.Now()
+				var callers sync.WaitGroup
+				callers.Go(func() { // the one that starts the work
+					proof, err := w.p.Prove(ctx, leases, asOf)
+					require.ErrorIs(w, err, errLeft)
+					w.requireUnknown(proof, ReasonTimeout)
+				})
+				time.Sleep(time.Millisecond)
+				synctest.Wait()
+				callers.Go(func() { w.requireProven(w.prove(asOf), MethodList) })
+				time.Sleep(time.Second)
+				cancel(errLeft)
+				synctest.Wait()
+				release()
+				callers.Wait()
+				require.Equal(w, 1, w.api.count(match))
+			})
+		})
+	}
+}
+
+var errLeft = errors.New("left")
+
+func TestQuietProofIsShared(t *testing.T) {
+	for name, small := range map[string]int{"list": 0, "watch": -1} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Options{SmallCollection: small}, func(w *world) {
+				w.api.bump(50)
+				asOf := time.Now()
+				var callers sync.WaitGroup
+				for range 100 {
+					callers.Go(func() { require.True(w, w.prove(asOf).Fresh()) })
+				}
+				callers.Wait()
+				require.Len(w, w.api.requests, 2)
+			})
+		})
+	}
+}
+
+func TestClose(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		w.api.arrived = func(r *http.Request) { <-r.Context().Done() }
+		done := make(chan Proof)
+		go func() { done <- w.prove(time.Now()) }()
+		synctest.Wait()
+		w.p.Close()
+		require.Equal(w, Unknown, (<-done).Outcome)
+		w.requireUnknown(w.prove(time.Now()), ReasonClosed)
+		_, err := w.p.Fence(w.Context(), leases)
+		var failed *Error
+		require.ErrorAs(w, err, &failed)
+		require.Equal(w, ReasonClosed, failed.Reason)
+	})
+}
+
+func TestFedFenceMakesAProofFree(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		asOf := time.Now()
+		w.p.AddFence(w.Context(), leases, Fence{ResourceVersion: "110", TakenAt: asOf})
+		w.requireProven(w.prove(asOf), MethodEarlier)
+		require.Empty(w, w.api.requests)
+
+		// One that the cache has not passed spares the request.
+		time.Sleep(time.Second)
+		w.api.write("ns/a", "uid", false)
+		w.p.AddFence(w.Context(), leases, Fence{ResourceVersion: "111", TakenAt: time.Now()})
+		time.AfterFunc(time.Millisecond, func() { w.view.sync(111) })
+		w.requireProven(w.prove(time.Now()), MethodWait)
+		require.Empty(w, w.api.requests)
+
+		// One taken too early proves nothing.
+		time.Sleep(time.Second)
+		w.requireProven(w.prove(time.Now()), MethodFence)
+	})
+}
+
+func TestFencesAreMany(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		begin := time.Now()
+		for range 100 { // the monitor goes on while the cache is behind
+			time.Sleep(5 * time.Second)
+			w.api.write("ns/a", "uid", false)
+			_, err := w.p.Fence(w.Context(), leases)
+			require.NoError(w, err)
+		}
+		require.LessOrEqual(w, len(w.p.resource(leases).fences), maxFences)
+		proof := w.prove(time.Now())
+		require.Equal(w, Stale, proof.Outcome)
+		require.Equal(w, uint64(100), proof.RVs)
+		require.GreaterOrEqual(w, proof.AtLeast, time.Duration(0))
+		require.LessOrEqual(w, proof.AtLeast, time.Since(begin))
+	})
+}
+
+func TestOnFenceIsCalledBeforeTheSending(t *testing.T) {
+	var w *world
+	var log []string
+	opts := Options{OnFence: func(gvr schema.GroupVersionResource) func(Fence) {
+		require.Equal(w, leases, gvr)
+		require.Empty(w, w.api.requests)
+		log = append(log, "begin")
+		return func(f Fence) { log = append(log, f.ResourceVersion) }
+	}}
+	inWorld(t, opts, func(world *world) {
+		w = world
+		_, err := w.p.Fence(w.Context(), leases)
+		require.NoError(w, err)
+		require.Equal(w, []string{"begin", "110"}, log)
+	})
+}
+
+func TestFencer(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		rv, err := w.p.Fencer().Fence(w.Context(), leases.GroupResource())
+		require.NoError(w, err)
+		require.Equal(w, "110", rv)
+		_, err = w.p.Fencer().Fence(w.Context(), schema.GroupResource{Resource: "others"})
+		require.ErrorIs(w, err, ErrNotRegistered)
+		require.NotErrorIs(w, err, rvtracker.ErrUnprovable)
+		time.Sleep(time.Second)
+		w.fail(isFence, 500, "", nil)
+		_, err = w.p.Fencer().Fence(w.Context(), leases.GroupResource())
+		require.Error(w, err)
+		require.NotErrorIs(w, err, rvtracker.ErrUnprovable)
+		time.Sleep(time.Second)
+		w.fail(isFence, 403, "Forbidden", nil)
+		_, err = w.p.Fencer().Fence(w.Context(), leases.GroupResource())
+		require.ErrorIs(w, err, rvtracker.ErrUnprovable)
+	})
+}
+
+// counted keeps what the prover reports.
+type counted struct {
+	NoMetrics
+	mu      sync.Mutex
+	proofs  map[Outcome]int
+	latency time.Duration
+	fences  map[Reason]int
+	bytes   int
+	rewinds int
+}
+
+func (c *counted) Proof(p Proof, latency time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.proofs[p.Outcome]++
+	c.latency = max(c.latency, latency)
+}
+
+func (c *counted) Fence(_ schema.GroupVersionResource, failed Reason, _ time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fences[failed]++
+}
+
+func (c *counted) Bytes(_ schema.GroupVersionResource, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bytes += n
+}
+
+func (c *counted) Rewind(schema.GroupVersionResource) { c.rewinds++ }
+
+func TestMetrics(t *testing.T) {
+	m := &counted{proofs: map[Outcome]int{}, fences: map[Reason]int{}}
+	inWorld(t, Options{Metrics: m}, func(w *world) {
+		w.prove(time.Now())
+		w.api.bump(10)
+		time.Sleep(time.Second)
+		w.prove(time.Now())
+		w.fail(isFence, 500, "", nil)
+		time.Sleep(time.Second)
+		w.prove(time.Now())
+		require.Equal(w, map[Outcome]int{Proven: 2, Unknown: 1}, m.proofs)
+		require.Equal(w, 250*time.Millisecond, m.latency)
+		require.Equal(w, map[Reason]int{"": 2, ReasonServerError: 1}, m.fences)
+		require.Greater(w, m.bytes, 100)
+	})
+}
+
+func TestStoreView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := cache.NewStore(cache.MetaNamespaceKeyFunc)
+		view := StoreView(store, nil)
+		api := &fakeAPI{}
+		require.Zero(t, view.Len())
+		store.Add(api.object(change{rv: 7, key: "ns/a", uid: "u"}))
+		store.Add(api.object(change{rv: 9, key: "b", uid: "v"}))
+		require.Equal(t, "9", view.ResourceVersion())
+		require.Equal(t, 2, view.Len())
+		got := map[string]object{}
+		view.Each(func(key string, uid types.UID, rv string) { got[key] = object{uid, rv} })
+		require.Equal(t, map[string]object{"ns/a": {"u", "7"}, "b": {"v", "9"}}, got)
+		require.NoError(t, view.WaitFor(t.Context(), "9"))
+		time.AfterFunc(12*time.Millisecond, func() { store.Bookmark("30") })
+		begin := time.Now()
+		require.NoError(t, view.WaitFor(t.Context(), "30"))
+		require.Equal(t, 15*time.Millisecond, time.Since(begin))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, view.WaitFor(ctx, "31"), context.DeadlineExceeded)
+
+		called := errors.New("called")
+		require.ErrorIs(t, StoreView(store, func(context.Context, string) error { return called }).WaitFor(t.Context(), "1"), called)
+	})
+}
