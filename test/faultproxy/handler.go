@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"strings"
@@ -145,9 +146,7 @@ func (p *Proxy) serveWatch(w http.ResponseWriter, r *http.Request, req Request, 
 	}
 	defer res.Body.Close()
 	dropHopByHop(res.Header)
-	for name, values := range res.Header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), res.Header)
 	if res.StatusCode != http.StatusOK {
 		w.WriteHeader(res.StatusCode)
 		if _, err := io.Copy(w, res.Body); err != nil {

@@ -220,7 +220,7 @@ func requireNoGoroutines(t *testing.T) {
 	eventuallyDetached(t, func() bool {
 		buf := make([]byte, 4<<20)
 		left = ""
-		for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
 			if strings.Contains(g, "requireNoGoroutines") || strings.Contains(g, "testing.tRunner") {
 				continue
 			}
