@@ -13,8 +13,6 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/features"
-	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
-	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/wiring"
 )
 
@@ -31,10 +29,19 @@ func wire(ctx context.Context, controllerContext *app.ControllerContext, root cl
 	if !consistent {
 		return nil
 	}
-	metrics.Register()
-	tracker := rvtracker.New(rvtracker.Options{Metrics: metrics.Tracker{}})
-	go tracker.Run(ctx)
-	consistency.SetProvider(wiring.Provider(tracker))
+	config, err := root.Config("fresh-kcm")
+	if err != nil {
+		return err
+	}
+	client, err := root.Client("fresh-kcm")
+	if err != nil {
+		return err
+	}
+	w, err := wiring.New(ctx, config, controllerContext.RESTMapper, wiring.NewEvents(ctx, client))
+	if err != nil {
+		return err
+	}
+	consistency.SetProvider(w.Store)
 	controllerContext.ClientBuilder = wiring.Clients(controllerContext.ClientBuilder)
 	return nil
 }

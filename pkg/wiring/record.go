@@ -52,7 +52,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("reading the answer to %s %s: %w", req.Method, req.URL.Path, err)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
-	if err := record(owner, req, resp.Header.Get("Content-Type"), body); err != nil {
+	if err := recordAnswer(owner, req, resp.Header.Get("Content-Type"), body); err != nil {
 		klog.FromContext(req.Context()).Error(err, "A write is not tracked: its owner is reconciled without waiting for it",
 			"owner", owner.Name, "method", req.Method, "path", req.URL.Path)
 	}
@@ -73,7 +73,7 @@ type deleteRecorder interface {
 	Deleted(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, key types.NamespacedName, uid types.UID)
 }
 
-func record(owner consistency.Owner, req *http.Request, contentType string, body []byte) error {
+func recordAnswer(owner consistency.Owner, req *http.Request, contentType string, body []byte) error {
 	info, err := requestInfo.NewRequestInfo(req)
 	if err != nil {
 		return err

@@ -4,16 +4,49 @@
 package wiring
 
 import (
-	"maps"
+	"cmp"
+	"context"
 	"slices"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
+
+// Wiring is this project's side of one term of leadership: one tracker, one prover, and a store for
+// every controller that asks for one.
+type Wiring struct {
+	ctx     context.Context
+	tracker *rvtracker.Tracker
+	proofs  *proofs
+	reports *reporter
+	since   time.Time
+}
+
+// New makes the wiring and runs it until ctx, the term of leadership, ends. config is that of the
+// process itself, which may list everything; mapper knows the versions of resources; events are
+// recorded on owners that have waited too long.
+func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, events record.EventRecorder) (*Wiring, error) {
+	metrics.Register()
+	w := &Wiring{ctx: ctx, since: time.Now(), reports: &reporter{events: events}}
+	var err error
+	if w.proofs, err = newProofs(config, mapper); err != nil {
+		return nil, err
+	}
+	w.tracker = rvtracker.New(rvtracker.Options{Metrics: metrics.Tracker{}, Fencer: w.proofs.prover.Fencer()})
+	go w.tracker.Run(ctx)
+	context.AfterFunc(ctx, w.proofs.prover.Close)
+	return w, nil
+}
 
 // Clients returns a builder whose clients record the writes of every reconcile in the store of the
 // controller that makes it.
@@ -21,19 +54,38 @@ func Clients(builder clientbuilder.ControllerClientBuilder) clientbuilder.Contro
 	return recordingBuilder{builder}
 }
 
-// Provider returns what makes the controllers' consistency stores, all of them kept by tracker.
-func Provider(tracker *rvtracker.Tracker) consistency.Provider {
-	return func(controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
-		tracked := make(map[schema.GroupResource]rvtracker.Store, len(stores))
-		for resource, s := range stores {
-			// Upstream hands over the informers' stores, as the narrowest interface that it needs.
-			if t, ok := s.(rvtracker.Store); ok {
-				tracked[resource] = t
-			}
+// Store is the consistency.Provider.
+func (w *Wiring) Store(controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
+	s := NewStore(w.tracker, controller, stores, rvtracker.WithStaleHandler(func(r rvtracker.StaleReport) { w.reports.report(w.ctx, r) }))
+	var resources []schema.GroupResource
+	for resource, informer := range stores {
+		resources = append(resources, resource)
+		store, ok := informer.(cache.Store)
+		if !ok {
+			continue
 		}
-		metrics.Tracker{}.Init(controller, slices.Collect(maps.Keys(tracked))...)
-		s := &store{}
-		s.Controller = tracker.ForController(controller, tracked, s.wake)
-		return s
+		if err := w.proofs.register(w.ctx, resource, store, w.tracker.Register(resource, store)); err != nil {
+			klog.FromContext(w.ctx).Error(err, "Nothing can be proven of a cache", "controller", controller, "resource", resource)
+		}
 	}
+	slices.SortFunc(resources, func(a, b schema.GroupResource) int { return cmp.Compare(a.String(), b.String()) })
+	metrics.Tracker{}.Init(controller, resources...)
+	s.prover = w.proofs
+	s.start = &start{}
+	go s.start.run(w.ctx, controller, w.proofs, w.since, resources, s.wake)
+	return s
+}
+
+// NewStore returns a controller's consistency store that is kept by the tracker and proves nothing.
+func NewStore(tracker *rvtracker.Tracker, controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter, opts ...rvtracker.ControllerOption) *Store {
+	tracked := make(map[schema.GroupResource]rvtracker.Store, len(stores))
+	for resource, s := range stores {
+		// Upstream hands over the informers' stores, as the narrowest interface that it needs.
+		if t, ok := s.(rvtracker.Store); ok {
+			tracked[resource] = t
+		}
+	}
+	s := &Store{}
+	s.Controller = tracker.ForController(controller, tracked, s.wake, opts...)
+	return s
 }

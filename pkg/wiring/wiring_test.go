@@ -5,7 +5,6 @@ package wiring
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -38,7 +37,9 @@ func provide(t *testing.T, informer cache.Store) consistency.ConsistencyStore {
 		cancel()
 		<-done
 	})
-	consistency.SetProvider(Provider(tracker))
+	consistency.SetProvider(func(controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
+		return NewStore(tracker, controller, stores)
+	})
 	t.Cleanup(func() { consistency.SetProvider(nil) })
 	return consistency.New("test", map[schema.GroupResource]consistency.LastSyncRVGetter{pods: informer})
 }
@@ -72,26 +73,4 @@ func TestProvidedStoresReplaceUpstreams(t *testing.T) {
 func TestQueueKeys(t *testing.T) {
 	require.Equal(t, "ns/name", key(types.NamespacedName{Namespace: "ns", Name: "name"}))
 	require.Equal(t, "name", key(types.NamespacedName{Name: "name"}))
-}
-
-type proofFunc func(resource schema.GroupResource) error
-
-func (f proofFunc) Prove(_ context.Context, resource schema.GroupResource) error { return f(resource) }
-
-func TestProveFresh(t *testing.T) {
-	nodes := schema.GroupResource{Resource: "nodes"}
-	stale := errors.New("3 events behind")
-	s := &store{}
-	require.NoError(t, consistency.ProveFresh(t.Context(), s, types.NamespacedName{}, nodes, pods), "nothing to prove with")
-	s.proofs = proofFunc(func(resource schema.GroupResource) error {
-		if resource == nodes {
-			return stale
-		}
-		return nil
-	})
-	require.NoError(t, consistency.ProveFresh(t.Context(), s, types.NamespacedName{}, pods))
-	err := consistency.ProveFresh(t.Context(), s, types.NamespacedName{}, pods, nodes)
-	require.ErrorIs(t, err, stale)
-	require.ErrorContains(t, err, "cache of nodes may be stale")
-	require.NoError(t, consistency.ProveFresh(t.Context(), consistency.NewNoopConsistencyStore(), types.NamespacedName{}, nodes), "upstream's stores do not know")
 }

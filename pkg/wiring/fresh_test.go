@@ -1,0 +1,108 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wiring
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+)
+
+var (
+	nodes  = schema.GroupResource{Resource: "nodes"}
+	fresh  = freshness.Proof{Outcome: freshness.Proven}
+	stale  = freshness.Proof{Outcome: freshness.Stale, Events: 3}
+	denied = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonForbidden}
+	down   = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNoServer}
+)
+
+// script is a prover that answers for each resource what it is told to, and lets waiters go on demand.
+type script struct {
+	answers map[schema.GroupResource]*freshness.Proof
+	release chan struct{}
+}
+
+func (s *script) prove(_ context.Context, resource schema.GroupResource, _ time.Time) freshness.Proof {
+	return *s.answers[resource]
+}
+
+func (s *script) wait(context.Context, schema.GroupResource, freshness.Proof) { <-s.release }
+
+func TestProveFresh(t *testing.T) {
+	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+	tracker := rvtracker.New(rvtracker.Options{})
+	store := NewStore(tracker, "test", nil)
+	queue := make(chan string, 2)
+	store.OnReady(func(key string) { queue <- key })
+	ctx := consistency.WithOwner(t.Context(), store, owner, "uid")
+
+	require.NoError(t, consistency.ProveFresh(ctx, store, nodes, pods), "nothing to prove with")
+	require.NoError(t, consistency.ProveFresh(ctx, consistency.NewNoopConsistencyStore(), nodes), "upstream's stores do not know")
+
+	answer := stale
+	prover := &script{answers: map[schema.GroupResource]*freshness.Proof{nodes: &answer, pods: &fresh}, release: make(chan struct{})}
+	store.prover = prover
+	require.NoError(t, consistency.ProveFresh(ctx, store, pods))
+
+	err := consistency.ProveFresh(ctx, store, pods, nodes)
+	var unproven *UnprovenError
+	require.ErrorAs(t, err, &unproven)
+	require.Equal(t, owner, unproven.Owner)
+	require.True(t, consistency.Parked(err), "no retry with backoff")
+	require.True(t, consistency.Parked(consistency.ProveFresh(ctx, store, nodes)), "again, while the first waits")
+
+	answer = fresh
+	close(prover.release)
+	require.Equal(t, "ns/owner", <-queue)
+	require.NoError(t, consistency.ProveFresh(ctx, store, nodes))
+	require.Empty(t, queue, "one retry for an owner")
+
+	answer = down
+	err = consistency.ProveFresh(t.Context(), store, nodes)
+	require.Error(t, err)
+	require.False(t, consistency.Parked(err), "without an owner nobody can be put back")
+}
+
+func TestFirstReconcileWaitsForProof(t *testing.T) {
+	for name, tc := range map[string]struct {
+		first freshness.Proof
+		waits bool
+	}{
+		"fresh":              {first: fresh},
+		"stale":              {first: stale, waits: true},
+		"server down":        {first: down, waits: true},
+		"cannot ever be had": {first: denied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				owner := types.NamespacedName{Name: "owner"}
+				answer := tc.first
+				var woken []types.NamespacedName
+				s := &start{}
+				require.True(t, consistency.Parked(s.check(owner)), "before anything is known")
+				go s.run(t.Context(), "test", &script{answers: map[schema.GroupResource]*freshness.Proof{nodes: &answer, pods: &fresh}}, time.Now(),
+					[]schema.GroupResource{nodes, pods}, func(o types.NamespacedName) { woken = append(woken, o) })
+				synctest.Wait()
+				if tc.waits {
+					require.Empty(t, woken)
+					require.ErrorContains(t, s.check(owner), "waits: its caches are not proven")
+					answer = fresh
+					time.Sleep(retryStart)
+					synctest.Wait()
+				}
+				require.Equal(t, []types.NamespacedName{owner}, woken)
+				require.NoError(t, s.check(owner))
+			})
+		})
+	}
+}

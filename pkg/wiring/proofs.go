@@ -1,0 +1,128 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wiring
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+)
+
+// firstFence bounds the fence that is taken before an informer starts.
+const firstFence = 2 * time.Second
+
+// proofs joins the tracker and the prover: the prover looks at the caches that the tracker follows, and
+// every fence of the prover is told to the tracker.
+type proofs struct {
+	mapper meta.RESTMapper
+	prover *freshness.Prover
+
+	mu      sync.Mutex
+	sources map[schema.GroupVersionResource]*rvtracker.Source
+}
+
+func newProofs(config *rest.Config, mapper meta.RESTMapper) (*proofs, error) {
+	p := &proofs{mapper: mapper, sources: map[schema.GroupVersionResource]*rvtracker.Source{}}
+	prover, err := freshness.New(freshness.Options{Config: config, OnFence: p.onFence})
+	if err != nil {
+		return nil, fmt.Errorf("making the prover: %w", err)
+	}
+	p.prover = prover
+	return p, nil
+}
+
+// register has the prover look at a cache. It takes a fence at once: a cache whose first list is as
+// new as that is proven as new as the start of leadership without a request of its own. Nothing can
+// be proven of a resource that has no mapping.
+func (p *proofs) register(ctx context.Context, resource schema.GroupResource, store freshness.Store, source *rvtracker.Source) error {
+	gvr, err := p.mapper.ResourceFor(resource.WithVersion(""))
+	if err != nil {
+		return fmt.Errorf("no version of %s: %w", resource, err)
+	}
+	p.mu.Lock()
+	_, known := p.sources[gvr]
+	p.sources[gvr] = source
+	p.mu.Unlock()
+	if known {
+		return nil
+	}
+	p.prover.Register(gvr, freshness.StoreView(store, source.Wait))
+	ctx, cancel := context.WithTimeout(ctx, firstFence)
+	defer cancel()
+	if _, err := p.prover.Fence(ctx, gvr); err != nil {
+		klog.FromContext(ctx).V(2).Info("No fence of a cache before its first list", "resource", resource, "err", err)
+	}
+	return nil
+}
+
+func (p *proofs) source(gvr schema.GroupVersionResource) *rvtracker.Source {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sources[gvr]
+}
+
+// onFence tells the tracker of every fence: one below what the cache had proves a rewind.
+func (p *proofs) onFence(gvr schema.GroupVersionResource) (answered func(freshness.Fence)) {
+	source := p.source(gvr)
+	if source == nil {
+		return nil
+	}
+	token := source.BeginFence()
+	return func(f freshness.Fence) { source.ObserveFence(token, f.ResourceVersion) }
+}
+
+// lookup finds the version of a registered resource.
+func (p *proofs) lookup(resource schema.GroupResource) (schema.GroupVersionResource, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for gvr := range p.sources {
+		if gvr.GroupResource() == resource {
+			return gvr, true
+		}
+	}
+	return schema.GroupVersionResource{}, false
+}
+
+func (p *proofs) prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
+	gvr, ok := p.lookup(resource)
+	if !ok {
+		return freshness.Proof{Resource: resource.WithVersion(""), Outcome: freshness.Unknown, Reason: freshness.ReasonNotRegistered, Err: freshness.ErrNotRegistered}
+	}
+	proof, err := p.prover.Prove(ctx, gvr, asOf)
+	if err != nil && proof.Outcome == "" {
+		return freshness.Proof{Resource: gvr, Outcome: freshness.Unknown, Reason: freshness.ReasonServerError, Err: err}
+	}
+	return proof
+}
+
+var _ prover = &proofs{}
+
+// wait returns when the cache has what it lacked, or after a while.
+func (p *proofs) wait(ctx context.Context, resource schema.GroupResource, proof freshness.Proof) {
+	limit := retryUnproven
+	rv := ""
+	switch proof.Outcome {
+	case freshness.Stale:
+		limit, rv = retryStale, proof.ResourceVersion
+	case freshness.Unknown:
+		limit = max(limit, proof.RetryAfter)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if gvr, ok := p.lookup(resource); ok && rv != "" {
+		if p.source(gvr).Wait(ctx, rv) == nil {
+			return
+		}
+	}
+	<-ctx.Done()
+}
