@@ -1,0 +1,68 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/gomega"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// fillWorkers is how many of fillRVs' writes are under way at once.
+const fillWorkers = 16
+
+// fillRVs makes so many writes that concern nobody, so that the resource versions go on.
+func fillRVs(ctx context.Context, r *run, writes int) {
+	ginkgo.GinkgoHelper()
+	// Events, of which nobody has a cache.
+	events := r.Client.CoreV1().Events(metav1.NamespaceDefault)
+	g, ctx := errgroup.WithContext(ctx)
+	for worker := range fillWorkers {
+		g.Go(func() error {
+			for i := worker; i < writes; i += fillWorkers {
+				event := &corev1.Event{
+					ObjectMeta:     metav1.ObjectMeta{GenerateName: "filler-"},
+					InvolvedObject: corev1.ObjectReference{Kind: "Filler", Namespace: metav1.NamespaceDefault, Name: fmt.Sprint(i)},
+				}
+				if _, err := events.Create(ctx, event, metav1.CreateOptions{}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	gomega.Expect(g.Wait()).To(gomega.Succeed())
+}
+
+// series adds up the samples of one metric on the KCM's /metrics whose labels contain all of these.
+func series(ctx context.Context, r *run, metric string, labels ...string) float64 {
+	ginkgo.GinkgoHelper()
+	var sum float64
+	for lines := bufio.NewScanner(bytes.NewReader([]byte(page(ctx, r.KCM, "/metrics")))); lines.Scan(); {
+		rest, ok := strings.CutPrefix(lines.Text(), metric+"{")
+		if !ok {
+			continue
+		}
+		set, value, ok := strings.Cut(rest, "} ")
+		for _, label := range labels {
+			ok = ok && strings.Contains(","+set, ","+label)
+		}
+		if !ok {
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		gomega.Expect(err).NotTo(gomega.HaveOccurred(), lines.Text())
+		sum += v
+	}
+	return sum
+}
