@@ -28,11 +28,13 @@
 // busy cache does not confirm within Options.ConfirmWait, a quiet proof decides:
 //
 //   - A small collection is listed (metadata, paged, consistent) and compared with the
-//     store. Sound if each item listed is in the store with its UID and either the RV
-//     listed or one past the list's, and each item that only the store has is past
-//     the list's RV: the store's content of each object is then that of the list or
-//     newer. An item that the store lacks counts as missing, since a store that had
-//     seen its deletion would have passed the list's RV.
+//     store, which must not move meanwhile. Sound if each item listed is in the store
+//     with its UID and either the RV listed or one past the list's, and each item that
+//     only the store has is past the list's RV: the store's content of each object is
+//     then that of the list or newer. An item that the store lacks counts as missing, since a store that had
+//     seen its deletion would have passed the list's RV. An object made and deleted
+//     within the lag is in neither, so the proof holds only while the store stands
+//     still (Proof.Exact, Prover.Holds).
 //   - Otherwise a metadata watch from the store's RV is followed until a bookmark or an
 //     event shows that all events up to the fence were sent. If the store has passed
 //     the last of them, nothing is missing. DESIGN 7 has the measurements: the bookmark

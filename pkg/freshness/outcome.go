@@ -107,6 +107,9 @@ type Proof struct {
 	// ResourceVersion, if Proven: the RV that a cache, or an event handler, must have
 	// passed for the proof to hold for it. The registered cache has.
 	ResourceVersion string
+	// Exact, if Proven, is true for a list proof of a cache that stands still: it holds
+	// while the cache stays at just that RV. See Prover.Holds.
+	Exact bool
 
 	// Events, if Stale, is how many changes (MethodWatch) or objects (MethodList) are
 	// missing, at least.

@@ -63,7 +63,7 @@ func (p *Prover) Register(gvr schema.GroupVersionResource, view CacheView) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.view = view
-	r.quiet.base, r.quiet.upTo, r.quietAt, r.maxStore, r.held = "", "", "", "", ""
+	r.quiet, r.quietAt, r.maxStore, r.held = quiet{}, "", "", ""
 }
 
 // Observe tells that the registered cache has reached rv. It is optional, may be
@@ -176,6 +176,20 @@ func (p *Prover) Prove(ctx context.Context, gvr schema.GroupVersionResource, asO
 	proof, err := p.prove(ctx, gvr, asOf, start)
 	p.opts.Metrics.Proof(proof, p.opts.Clock.Since(start))
 	return proof, err
+}
+
+// Holds is true if a proof that was given still holds for the registered cache. Only an
+// Exact one can cease to hold without the cache going back: objects that were made and
+// deleted again while it was behind are not in the list, but will pass through the cache
+// when it catches up. Who must be certain of what was read after the proof asks again
+// after the reading; it costs no request.
+func (p *Prover) Holds(proof Proof) bool {
+	r := p.registered(proof.Resource)
+	if r == nil || proof.Outcome != Proven {
+		return false
+	}
+	_, ok := r.lookup(proof.At, MethodEarlier)
+	return ok
 }
 
 func (p *Prover) prove(ctx context.Context, gvr schema.GroupVersionResource, asOf, now time.Time) (Proof, error) {

@@ -18,6 +18,8 @@ const (
 	// heldFactor times SmallCollection is up to where a list is taken after a rewind,
 	// when no watch can say anything.
 	heldFactor = 20
+	// maxCompares bounds how often a list is compared with a store that moves.
+	maxCompares = 10
 )
 
 // proveQuiet decides by list or watch whether a cache that trails the fences lacks
@@ -52,14 +54,14 @@ func (r *resource) proveQuiet(ctx context.Context, fl *flight[Proof]) Proof {
 	return proof
 }
 
-// settled records that a store at or past base lacks nothing up to upTo.
-func (r *resource) settled(base, upTo string) bool {
+// settled records a quiet proof, unless the store has left it already.
+func (r *resource) settled(q quiet) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.held != "" || !passed(r.sample(), base) {
+	if r.held != "" || !q.covers(r.sample()) {
 		return false
 	}
-	r.quiet.base, r.quiet.upTo = base, upTo
+	r.quiet = q
 	return true
 }
 
@@ -97,37 +99,45 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view Cach
 	}
 	upTo := want.fence.ResourceVersion
 	var diff difference
-	for attempt := range 2 {
+	waited := false
+	for range maxCompares {
 		if proof, ok := r.lookup(want.fence.TakenAt, MethodList); ok {
 			return proof, nil
 		}
-		r.mu.Lock()
-		held := r.held
-		r.mu.Unlock()
+		held := r.heldAt()
 		if held != "" && less(upTo, held) {
 			return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("the cache, at %s, was not relisted since the server was rewound to %s", held, upTo)}
 		}
+		at := r.storeRV()
 		diff = want.compare(view)
+		if r.storeRV() != at {
+			// It moved under the comparison, which says nothing of any one state.
+			continue
+		}
 		if diff.objects == 0 && want.complete {
-			if r.unhold(held) && r.settled(view.ResourceVersion(), upTo) {
+			if r.unhold(held) && r.settled(quiet{base: at, upTo: upTo, exact: true}) {
 				if proof, ok := r.lookup(want.fence.TakenAt, MethodList); ok {
 					return proof, nil
 				}
 			}
-			return Proof{}, &failure{reason: ReasonRegressed, err: errors.New("the cache went back during the comparison")}
+			continue
 		}
-		if attempt == 0 {
-			awaited := diff.highest
-			if awaited == "" || diff.extra {
-				awaited = upTo
-			}
-			r.waitFor(ctx, awaited, r.p.opts.ConfirmWait)
+		if waited {
+			break
 		}
+		waited = true
+		awaited := diff.highest
+		if awaited == "" || diff.extra {
+			awaited = upTo
+		}
+		r.waitFor(ctx, awaited, r.p.opts.ConfirmWait)
 	}
 	switch {
+	case diff.objects == 0 && want.complete:
+		return Proof{}, &failure{reason: ReasonRegressed, err: errors.New("the cache did not stand still for a comparison")}
 	case diff.objects == 0:
 		return Proof{}, &failure{reason: ReasonTooMany, err: fmt.Errorf("more than %d objects on the server", len(want.objects))}
-	case r.isHeld():
+	case r.heldAt() != "":
 		// Different histories: how many changes apart cannot be said.
 		return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("%d objects in the cache are not those of the rewound server", diff.objects)}
 	}
@@ -138,10 +148,10 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view Cach
 	return r.stale(MethodList, diff.objects, lowest, want.fence), nil
 }
 
-func (r *resource) isHeld() bool {
+func (r *resource) heldAt() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.held != ""
+	return r.held
 }
 
 // unhold trusts a store again that was found equal to a list while held. It reports
@@ -207,8 +217,7 @@ type difference struct {
 	extra           bool   // the store has what the list does not
 }
 
-// compare is sound while the store moves: each object found to match had, when it was
-// looked at, the listed content or newer.
+// compare finds the objects of which the store does not have the listed content or newer.
 func (l *listing) compare(view CacheView) difference {
 	var d difference
 	upTo := l.fence.ResourceVersion

@@ -25,8 +25,8 @@ type resource struct {
 	// fences of this epoch in the order taken: the newest that was passed, and those
 	// after it.
 	fences []Fence
-	// quiet says that a store at or past base lacks nothing up to upTo.
-	quiet struct{ base, upTo string }
+	// quiet is the last quiet proof.
+	quiet quiet
 	// high is the highest RV known to have been the server's, and since when: at a time,
 	// and after the fence numbered seq was sent.
 	high struct {
@@ -52,6 +52,20 @@ type resource struct {
 	proof   lane[Proof]
 	// fenceHold and proofHold keep the last failure until asking again makes sense.
 	fenceHold, proofHold hold
+}
+
+// quiet says that a store at or past base, or if exact one that stands at base, lacks
+// nothing up to upTo.
+type quiet struct {
+	base, upTo string
+	exact      bool
+}
+
+func (q *quiet) covers(storeRV string) bool {
+	if q.exact {
+		return q.base != "" && storeRV == q.base
+	}
+	return passed(storeRV, q.base)
 }
 
 type waiter struct {
@@ -113,7 +127,7 @@ func (r *resource) position(storeRV string) string {
 	if r.held != "" {
 		return ""
 	}
-	if r.quiet.base != "" && passed(storeRV, r.quiet.base) && less(storeRV, r.quiet.upTo) {
+	if r.quiet.covers(storeRV) && less(storeRV, r.quiet.upTo) {
 		return r.quiet.upTo
 	}
 	return storeRV
@@ -138,11 +152,11 @@ func (r *resource) lookupLocked(asOf time.Time, method Method) (Proof, bool) {
 		if f.TakenAt.Before(asOf) {
 			break
 		}
-		needed := f.ResourceVersion
-		if r.quiet.base != "" && less(r.quiet.base, needed) && passed(r.quiet.upTo, needed) && passed(storeRV, r.quiet.base) {
-			needed = r.quiet.base
+		proof := Proof{Resource: r.gvr, Outcome: Proven, Method: method, At: f.TakenAt, ResourceVersion: f.ResourceVersion}
+		if r.quiet.covers(storeRV) && less(r.quiet.base, f.ResourceVersion) && passed(r.quiet.upTo, f.ResourceVersion) {
+			proof.ResourceVersion, proof.Exact = r.quiet.base, r.quiet.exact
 		}
-		return Proof{Resource: r.gvr, Outcome: Proven, Method: method, At: f.TakenAt, ResourceVersion: needed}, true
+		return proof, true
 	}
 	return Proof{}, false
 }
@@ -220,7 +234,7 @@ func (r *resource) highBefore(f Fence) bool {
 // fence too it may be of the history that is gone, unless it has gone back already.
 func (r *resource) rewind(storeRV, fenceRV string) {
 	r.fences = nil
-	r.quiet.base, r.quiet.upTo, r.quietAt = "", "", ""
+	r.quiet, r.quietAt = quiet{}, ""
 	r.high.rv = ""
 	r.epochAt, r.epochSeq = r.p.opts.Clock.Now(), r.seq
 	relisted := less(storeRV, r.maxStore) && passed(fenceRV, storeRV)
