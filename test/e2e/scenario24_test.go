@@ -1,0 +1,151 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/truth"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/workload"
+	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
+)
+
+const (
+	opaqueNodes = 20
+	// opaqueDelay is how long after its write the controller learns of it.
+	opaqueDelay = 3 * time.Second
+	// otherPods have versions that are no numbers, and each comes between the controller's write and the
+	// moment at which its cache has it.
+	otherPods = 5
+)
+
+// Some pods' resource versions are no numbers, as an aggregated API's may be, while those of the DaemonSet's
+// own pods are. KEP-5504 knows no order between the two. Upstream takes what it cannot compare for "seen", so
+// one opaque version in the cache switches its protection off, unseen (gap 6).
+var _ = describe(scenario{
+	number: 24, title: "resource versions of pods partly opaque", label: ordinary,
+	hurts: rig.U1, rules: []string{oracle.RuleStatusBehindPods},
+	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: opaqueNodes}}},
+	timeout: 4 * time.Minute,
+	run: func(ctx context.Context, r *run) {
+		opaque := r.inject(faultproxy.Target{Resource: truth.Pods}, faultproxy.OpaqueRVs{
+			Match: func(e faultproxy.Event) bool { return strings.HasPrefix(e.Name, otherPrefix) },
+		})
+		slow := r.inject(faultproxy.Target{Resource: truth.Pods}, faultproxy.Delay{By: opaqueDelay})
+		// The stream of opaque versions that the cache is at again and again while the DaemonSet is made.
+		stop := keepTouching(ctx, r)
+		set := create(ctx, r, workload.DaemonSet("numeric"))
+		r.eventually(ctx, "a pod for every node", func() (bool, error) {
+			return oracle.DigestOf(r.Truth, set).PodsCreated >= opaqueNodes, nil
+		})
+		r.figure("L after", "%.1fs", r.converges(ctx, "numeric", stepLimit, r.daemonSetDone(set, opaqueNodes)).Seconds())
+		stop()
+		r.digest("numeric", set, oracle.Digest{PodsCreated: opaqueNodes, RevisionsCreated: 1})
+		r.proves(slow, 3*opaqueNodes, opaqueDelay)
+		slow.Clear()
+		r.opaque(ctx, opaque)
+	},
+})
+
+// All pods' versions are opaque. Nothing can be compared then: both U1 and P let the DaemonSet go on as
+// upstream without its gates does. P says so on /metrics; nothing is hurt in the end, only unprotected.
+var _ = describe(scenario{
+	number: 24, title: "resource versions of pods all opaque", label: ordinary,
+	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: opaqueNodes}}},
+	timeout: 4 * time.Minute,
+	run: func(ctx context.Context, r *run) {
+		opaque := r.inject(faultproxy.Target{Resource: truth.Pods}, faultproxy.OpaqueRVs{})
+		set := create(ctx, r, workload.DaemonSet("opaque"))
+		r.figure("L after", "%.1fs", r.converges(ctx, "opaque", stepLimit, r.daemonSetDone(set, opaqueNodes)).Seconds())
+		_, err := r.Client.AppsV1().DaemonSets(metav1.NamespaceDefault).Patch(ctx, "opaque", types.MergePatchType,
+			[]byte(`{"spec":{"template":{"metadata":{"annotations":{"round":"2"}}},"updateStrategy":{"rollingUpdate":{"maxUnavailable":5}}}}`), metav1.PatchOptions{})
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		r.eventually(ctx, "the rollout to begin", func() (bool, error) { return oracle.DigestOf(r.Truth, set).PodsDeleted > 0, nil })
+		r.figure("rolled out after", "%.1fs", r.converges(ctx, "rolled out", time.Minute, r.daemonSetDone(set, opaqueNodes)).Seconds())
+		r.opaque(ctx, opaque)
+		// Clearing leaves opaque versions in the cache; numbers follow.
+		opaque.Clear()
+		numeric := create(ctx, r, workload.DaemonSet("numeric-again"))
+		r.converges(ctx, "numeric-again", stepLimit, r.daemonSetDone(numeric, opaqueNodes))
+	},
+})
+
+const (
+	otherPrefix = "opaque-"
+	ruleMetered = "opaque versions not metered"
+	// touchEvery is how often the version of some opaque pod changes.
+	touchEvery = 100 * time.Millisecond
+)
+
+// keepTouching changes pods of nobody's, in turn, until the returned function is called.
+func keepTouching(ctx context.Context, r *run) (stop func()) {
+	nodes := r.Cluster.Nodes().Names()
+	pods := r.Client.CoreV1().Pods(metav1.NamespaceDefault)
+	for i := range otherPods {
+		_, err := pods.Create(ctx, workload.Orphan(fmt.Sprint(otherPrefix, i), "nobody", nodes[i]), metav1.CreateOptions{})
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		ticker := time.NewTicker(touchEvery)
+		defer ticker.Stop()
+		for i := 0; ; i++ {
+			patch := fmt.Sprintf(`{"metadata":{"annotations":{"touched":"%d"}}}`, i)
+			_, err := pods.Patch(ctx, fmt.Sprint(otherPrefix, i%otherPods), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			if ctx.Err() != nil {
+				err = nil
+			}
+			select {
+			case <-ctx.Done():
+				done <- err
+				return
+			case <-ticker.C:
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		gomega.Expect(<-done).To(gomega.Succeed())
+	}
+}
+
+// opaque is V of scenario 24, and asks P's metrics.
+func (r *run) opaque(ctx context.Context, fault *faultproxy.Fault) {
+	s := fault.Stats()
+	r.figure("V OpaqueRVs pods", "%d frames, %d answers", s.Rewritten.Frames, s.Requests)
+	if s.Rewritten.Events[watch.Modified] < opaqueNodes {
+		r.unproven = append(r.unproven, fmt.Sprintf("%d events were made opaque", s.Rewritten.Frames))
+	}
+	if r.Arm != rig.P {
+		return
+	}
+	metered := series(ctx, r, "stale_controller_incomparable_resource_versions_total", `resource="pods"`)
+	r.figure("incomparable (metric)", "%v", metered)
+	for _, origin := range []string{"Store", "Write", "Fence", "Delivery"} {
+		if n := series(ctx, r, "stale_controller_incomparable_resource_versions_total", `resource="pods"`, fmt.Sprintf("origin=%q", origin)); n > 0 {
+			r.figure("incomparable, "+origin, "%v", n)
+		}
+	}
+	r.figure("waits", "%v", series(ctx, r, "stale_controller_waits_total", `controller="daemonset"`))
+	r.figure("rewinds, dropped records", "%v, %v", series(ctx, r, "stale_controller_rewinds_total"), series(ctx, r, "stale_controller_dropped_records_total"))
+	if metered == 0 {
+		r.violate(oracle.Violation{Oracle: "S3", Rule: ruleMetered, Object: "/metrics", Time: time.Now(), Detail: "stale_controller_incomparable_resource_versions_total is 0"})
+	}
+}
