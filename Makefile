@@ -71,6 +71,10 @@ upstream-unit: patch ## Upstream's own unit tests of every patched package, gate
 e2e-smoke: build ## A real cluster: 50 nodes, gates on and off, KCM killed, clean stop
 	@hack/test-e2e.sh --label-filter=smoke
 
+.PHONY: e2e
+e2e: build ## The fault scenarios, stock upstream beside Fresh KCM (FILTER=scenario:4, ARM=U0|U1|P|ALL)
+	@hack/test-e2e.sh --label-filter='$(or $(FILTER),ordinary)'
+
 ##@ Other
 
 .PHONY: clean

@@ -9,8 +9,5 @@ source "$(dirname "$0")/lib.sh"
 
 export FRESH_KCM_REQUIRE_BINARIES=1
 mkdir -p _output/e2e
-args=(--junit-report="${ROOT}/_output/e2e/junit.xml" --timeout=60m --poll-progress-after=60s)
-for arg in "$@"; do
-  args+=("${arg}")
-done
-go test -count=1 -timeout 65m -v ./test/e2e/... -args "${args[@]/#--/--ginkgo.}"
+go test -count=1 -timeout 65m -v ./test/e2e -args \
+  -ginkgo.junit-report="${ROOT}/_output/e2e/junit.xml" -ginkgo.timeout=60m -ginkgo.poll-progress-after=60s -ginkgo.no-color -ginkgo.v "${@/#--/--ginkgo.}"
