@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
@@ -143,6 +145,29 @@ func (r *run) digest(name string, set types.UID, want oracle.Digest) {
 	}
 }
 
+// waits are the two metrics that say how often DaemonSets waited, and how many still do.
+var waits = regexp.MustCompile(`(?m)^stale_controller_(waits_total|parked_owners)\{controller="daemonset".*\} (\S+)$`)
+
+// nobodyParked is the part of L that only this project's metrics show: no owner is left waiting.
+func (r *run) nobodyParked(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	page, err := r.KCM.Get(ctx, "/metrics")
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	sum := map[string]float64{}
+	for _, m := range waits.FindAllStringSubmatch(string(page), -1) {
+		value, err := strconv.ParseFloat(m[2], 64)
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		sum[m[1]] += value
+	}
+	r.figure("waits, still parked", "%.0f, %.0f", sum["waits_total"], sum["parked_owners"])
+	if sum["parked_owners"] > 0 {
+		r.violate(oracle.Violation{Oracle: "L", Rule: "owner left parked", Time: time.Now(), Detail: fmt.Sprint(sum["parked_owners"])})
+	}
+	if sum["waits_total"] == 0 {
+		r.unproven = append(r.unproven, "no DaemonSet ever waited for its cache")
+	}
+}
+
 // judge completes the truth and asks the standing oracles.
 func (r *run) judge(ctx context.Context) {
 	ginkgo.GinkgoHelper()
@@ -153,6 +178,9 @@ func (r *run) judge(ctx context.Context) {
 	s1 := oracle.Surplus(r.Truth)
 	s2 := oracle.Unjustified(r.Truth, writes, r.dead, append(r.judges, oracle.DaemonSetDeletes)...)
 	s3 := oracle.BehindOwnWrites(r.Truth, writes)
+	if r.Arm == rig.P {
+		r.nobodyParked(ctx)
+	}
 	r.figure("S1 surplus pods", "%d", len(s1))
 	r.figure("S2 unjustified", "%d", len(s2))
 	r.figure("S3 behind own writes", "%d", len(s3))

@@ -109,8 +109,11 @@ func (s scenario) runOn(ctx context.Context, arm rig.Arm) {
 	s.run(ctx, r)
 	r.judge(ctx)
 
+	told := map[string]int{}
 	for _, v := range r.violations {
-		ginkgo.GinkgoWriter.Println(v)
+		if told[v.Rule]++; told[v.Rule] <= 5 {
+			ginkgo.GinkgoWriter.Println(v)
+		}
 	}
 	gomega.Expect(r.unproven).To(gomega.BeEmpty(), "the fault was injected and did enough (V)")
 	switch s.expectation(arm) {

@@ -70,7 +70,9 @@ func (t *table) write(out io.Writer) error {
 		}
 		byTitle[title] = append(byTitle[title], r)
 	}
+	order := []rig.Arm{rig.U0, rig.U1, rig.Off, rig.P}
 	for _, title := range titles {
+		slices.SortStableFunc(byTitle[title], func(a, b row) int { return slices.Index(order, a.arm) - slices.Index(order, b.arm) })
 		w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 		fmt.Fprintf(w, "\n%s\n", title)
 		var names []string

@@ -4,8 +4,6 @@
 package oracle
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
@@ -19,24 +17,42 @@ const (
 
 var writing = []string{"create", "update", "patch", "delete", "deletecollection"}
 
-// Writes reads the controllers' writes from the apiservers' audit logs, refused ones too, in the order in
-// which they were answered.
-func Writes(servers ...*controlplane.APIServer) ([]controlplane.AuditEvent, error) {
-	var out []controlplane.AuditEvent
+// Log follows the apiservers' audit logs; each call of Read takes up where the last one ended, so that it
+// can be asked often. It is for one goroutine at a time.
+type Log struct {
+	offsets map[string]int64
+	events  []controlplane.AuditEvent
+}
+
+// Read returns every event so far, in the order of their timestamps. The result must not be changed.
+func (l *Log) Read(servers ...*controlplane.APIServer) ([]controlplane.AuditEvent, error) {
+	if l.offsets == nil {
+		l.offsets = map[string]int64{}
+	}
+	known := len(l.events)
 	for _, server := range servers {
-		_, err := controlplane.ReadAudit(server.AuditLogPath(), 0, func(e controlplane.AuditEvent) {
-			if e.Stage == "ResponseComplete" && slices.Contains(writing, e.Verb) {
-				out = append(out, e)
-			}
-		})
+		path := server.AuditLogPath()
+		offset, err := controlplane.ReadAudit(path, l.offsets[path], func(e controlplane.AuditEvent) { l.events = append(l.events, e) })
 		if err != nil {
-			return nil, fmt.Errorf("writes: %w", err)
+			return nil, err
+		}
+		l.offsets[path] = offset
+	}
+	if len(l.events) > known {
+		slices.SortStableFunc(l.events, func(a, b controlplane.AuditEvent) int { return a.StageTimestamp.Compare(b.StageTimestamp) })
+	}
+	return l.events, nil
+}
+
+// Writes picks the answered writes, refused ones too.
+func Writes(events []controlplane.AuditEvent) []controlplane.AuditEvent {
+	var out []controlplane.AuditEvent
+	for _, e := range events {
+		if e.Stage == "ResponseComplete" && slices.Contains(writing, e.Verb) {
+			out = append(out, e)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b controlplane.AuditEvent) int {
-		return cmp.Or(a.StageTimestamp.Compare(b.StageTimestamp), cmp.Compare(a.UserAgent, b.UserAgent))
-	})
-	return out, nil
+	return out
 }
 
 func object(e *controlplane.AuditEvent) string { return e.ObjectRef.Namespace + "/" + e.ObjectRef.Name }

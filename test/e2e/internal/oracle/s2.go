@@ -134,8 +134,9 @@ func DaemonSetDeletes(t *truth.Recorder, d Deletion) string {
 			return "another one lives on its node"
 		}
 	}
-	if hash := currentHash(t, ds, at); ds.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType &&
-		hash != "" && d.Pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] != hash {
+	// A template that has no revision yet makes every pod an old one.
+	if ds.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType &&
+		(currentHash(t, ds, at) == "" || d.Pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] != currentHash(t, ds, at)) {
 		return "it is of an old revision"
 	}
 	return ""

@@ -54,6 +54,7 @@ type Rig struct {
 
 	options Options
 	pid     int
+	audit   oracle.Log
 }
 
 // Start starts a rig and returns when its KCM leads and its nodes are Ready. The rig lives until Stop.
@@ -143,9 +144,15 @@ func (r *Rig) SameKCM(ctx context.Context) error {
 	return nil
 }
 
-// Writes reads the controllers' writes so far.
+// Audit returns what the apiservers have been asked so far, but by kwok and themselves.
+func (r *Rig) Audit() ([]controlplane.AuditEvent, error) {
+	return r.audit.Read(r.Cluster.APIServers()...)
+}
+
+// Writes returns the writes so far.
 func (r *Rig) Writes() ([]controlplane.AuditEvent, error) {
-	return oracle.Writes(r.Cluster.APIServers()...)
+	events, err := r.Audit()
+	return oracle.Writes(events), err
 }
 
 // Told reports whether the KCM's watches of a resource were handed this resource version or a newer one.

@@ -1,0 +1,117 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/gomega"
+
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/lag"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/truth"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/workload"
+	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
+)
+
+const (
+	burstNodes = 50
+	// burstAt is how many pods are created when the KCM is killed or paused. Its client may send 30 requests
+	// at once and 20 a second after that.
+	burstAt = 35
+	// lagFor is how long the new KCM has to do wrong before its apiserver catches up.
+	lagFor = 15 * time.Second
+)
+
+// quickElection lets a successor lead 4 s after its predecessor died.
+var quickElection = []string{
+	"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=1s",
+}
+
+// The KCM dies while it creates pods and comes back on an apiserver whose watch cache of pods stands still:
+// write records are lost with a process, so nothing tells it what it did before (gap 17). Without WatchList
+// its first list may be as old as that cache, and every stock arm creates the pods again.
+var (
+	_ = describe(restartedOnLagging(false, rig.U1))
+	_ = describe(restartedOnLagging(true, ""))
+)
+
+func restartedOnLagging(watchList bool, hurts rig.Arm) scenario {
+	return scenario{
+		number: 17, title: fmt.Sprintf("KCM restarts on a lagging apiserver, WatchListClient=%v", watchList), label: ordinary,
+		hurts: hurts, rules: []string{"surplus pod"},
+		options: rig.Options{KCMArgs: quickElection, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: burstNodes}}},
+		timeout: 4 * time.Minute,
+		run: func(ctx context.Context, r *run) {
+			server, lagging := r.laggingServer(ctx)
+			proxy, err := r.StartProxy(ctx)
+			gomega.Expect(err).NotTo(gomega.HaveOccurred())
+			ginkgo.DeferCleanup(proxy.Close)
+			gomega.Expect(proxy.SwitchBackend(server.Name(), faultproxy.EndWatches)).To(gomega.Succeed())
+
+			lagging.Hold()
+			set := create(ctx, r, workload.DaemonSet("burst"))
+			r.eventually(ctx, "a burst of creations", func() (bool, error) {
+				return oracle.DigestOf(r.Truth, set).PodsCreated >= burstAt, nil
+			})
+			gomega.Expect(r.KCM.Kill()).To(gomega.Succeed())
+			r.figure("pods when killed", "%d", oracle.DigestOf(r.Truth, set).PodsCreated)
+			successor, err := r.StartKCM(ctx, "kube-controller-manager-restarted", proxy, func(o *controlplane.KCMOptions) {
+				o.Env = append(o.Env, fmt.Sprintf("KUBE_FEATURE_WatchListClient=%v", watchList))
+			})
+			gomega.Expect(err).NotTo(gomega.HaveOccurred())
+			r.Adopt(successor)
+			began := time.Now()
+			_ = rig.Wait(ctx, lagFor, "harm", func() (bool, error) { return len(oracle.Surplus(r.Truth)) >= burstAt, nil })
+			r.figure("V etcd watch of pods held", "%d pieces, %.1fs after leading", lagging.Held(), time.Since(began).Seconds())
+			if lagging.Held() == 0 {
+				r.unproven = append(r.unproven, "nothing was held between etcd and the lagging apiserver")
+			}
+			lists := proxy.Requests().Sum(func(k faultproxy.RequestKey) bool {
+				return k.Resource == truth.Pods && (k.Verb == "list" || k.Verb == "watch")
+			})
+			r.figure("lists and watches of pods there", "%d", lists)
+			if lists == 0 {
+				r.unproven = append(r.unproven, "the new KCM did not ask the lagging apiserver for pods")
+			}
+			lagging.Release()
+			r.figure("L after", "%.1fs", r.converges(ctx, "burst", time.Minute, r.daemonSetDone(set, burstNodes)).Seconds())
+			r.digest("burst", set, oracle.Digest{PodsCreated: burstNodes, RevisionsCreated: 1})
+		},
+	}
+}
+
+// laggingServer starts a second apiserver whose watches of pods go to etcd through a lag.Proxy.
+func (r *run) laggingServer(ctx context.Context) (*controlplane.APIServer, *lag.Proxy) {
+	ginkgo.GinkgoHelper()
+	proxy, err := lag.Start(etcdURL(r.Cluster.Etcd().PID()), filepath.Join(r.Cluster.Dir(), "pki"))
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	ginkgo.DeferCleanup(proxy.Close)
+	server, err := r.Cluster.StartAPIServer(ctx, controlplane.ProcessOptions{Args: []string{"--etcd-servers-overrides=/pods#" + proxy.URL()}})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	return server, proxy
+}
+
+// etcdURL reads from etcd's command line where it serves.
+func etcdURL(pid int) string {
+	ginkgo.GinkgoHelper()
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	for arg := range bytes.SplitSeq(line, []byte{0}) {
+		if url, ok := strings.CutPrefix(string(arg), "--listen-client-urls="); ok {
+			return url
+		}
+	}
+	ginkgo.Fail("etcd has no --listen-client-urls")
+	return ""
+}
