@@ -66,8 +66,9 @@ func (p *Prover) Register(gvr schema.GroupVersionResource, view CacheView) {
 	r.quiet, r.quietAt, r.maxStore, r.held = quiet{}, "", "", ""
 }
 
-// Observe tells that the registered cache has reached rv. It is optional, may be
-// called from the informer's goroutine, and spares views that poll the polling.
+// Observe tells that the registered cache has reached rv. It is optional and may be
+// called from the informer's goroutine, in the cache's order. It spares views that poll
+// the polling, and after a rewind it makes sure that no move of the cache goes unseen.
 func (p *Prover) Observe(gvr schema.GroupVersionResource, rv string) {
 	p.mu.RLock()
 	r := p.resources[gvr]

@@ -309,6 +309,6 @@ func TestProofIsVoidWhenTheCacheGoesBack(t *testing.T) {
 		w.view.sync(105)
 		require.Equal(w, Stale, w.prove(asOf).Outcome)
 		w.view.sync(110)
-		w.requireProven(w.prove(asOf), MethodEarlier)
+		w.requireProven(w.prove(asOf), MethodList)
 	})
 }

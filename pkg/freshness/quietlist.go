@@ -105,10 +105,12 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view Cach
 			return proof, nil
 		}
 		held := r.heldAt()
-		if held != "" && less(upTo, held) {
-			return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("the cache, at %s, was not relisted since the server was rewound to %s", held, upTo)}
-		}
 		at := r.storeRV()
+		if held != "" && less(upTo, at) {
+			// What it has past the list may be of a history that is gone. At or below the list
+			// every object must be just the one listed.
+			return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("the cache, at %s, was not seen to be relisted since the server was rewound, it is at %s", at, upTo)}
+		}
 		diff = want.compare(view)
 		if r.storeRV() != at {
 			// It moved under the comparison, which says nothing of any one state.

@@ -99,6 +99,7 @@ func (r *resource) sample() string {
 		return ""
 	}
 	rv := r.view.ResourceVersion()
+	r.left(rv)
 	if !comparableRV(rv) {
 		return rv
 	}
@@ -114,6 +115,14 @@ func (r *resource) sample() string {
 	}
 	r.raise(rv)
 	return rv
+}
+
+// left voids a quiet proof of a store that stood still once it has moved, even if it
+// comes back: after a rewind the same RV may mean something else.
+func (r *resource) left(rv string) {
+	if r.quiet.exact && rv != r.quiet.base {
+		r.quiet = quiet{}
+	}
 }
 
 func (r *resource) raise(rv string) {
@@ -293,10 +302,11 @@ func (r *resource) waitFor(ctx context.Context, rv string, d time.Duration) {
 	}
 }
 
-// observe wakes those who wait for rv, and sees a store that goes back.
+// observe wakes those who wait for rv, and sees what a look now and then may miss.
 func (r *resource) observe(rv string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.left(rv)
 	for w := range r.waiters {
 		if passed(rv, w.rv) {
 			w.cancel()
