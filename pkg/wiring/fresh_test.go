@@ -20,7 +20,7 @@ import (
 
 var (
 	nodes  = schema.GroupResource{Resource: "nodes"}
-	fresh  = freshness.Proof{Outcome: freshness.Proven}
+	fresh  = freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "5"}
 	stale  = freshness.Proof{Outcome: freshness.Stale, Events: 3}
 	denied = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonForbidden}
 	down   = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNoServer}
@@ -41,17 +41,18 @@ func (s *script) wait(context.Context, schema.GroupResource, freshness.Proof) { 
 func TestProveFresh(t *testing.T) {
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
 	tracker := rvtracker.New(rvtracker.Options{})
-	store := NewStore(tracker, "test", nil)
+	reached := version("5")
+	store := NewStore(tracker, "test", map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: &reached, pods: &reached})
 	queue := make(chan string, 2)
 	store.OnReady(func(key string) { queue <- key })
 	ctx := consistency.WithOwner(t.Context(), store, owner, "uid")
-
 	require.NoError(t, consistency.ProveFresh(ctx, store, nodes, pods), "nothing to prove with")
 	require.NoError(t, consistency.ProveFresh(ctx, consistency.NewNoopConsistencyStore(), nodes), "upstream's stores do not know")
 
 	answer := stale
 	prover := &script{answers: map[schema.GroupResource]*freshness.Proof{nodes: &answer, pods: &fresh}, release: make(chan struct{})}
 	store.prover = prover
+	ctx = consistency.WithOwner(t.Context(), store, owner, "uid")
 	require.NoError(t, consistency.ProveFresh(ctx, store, pods))
 
 	err := consistency.ProveFresh(ctx, store, pods, nodes)
@@ -67,11 +68,28 @@ func TestProveFresh(t *testing.T) {
 	require.NoError(t, consistency.ProveFresh(ctx, store, nodes))
 	require.Empty(t, queue, "one retry for an owner")
 
-	answer = down
+	// The cache caught up while it was proven: what the reconcile had read before may lack something.
+	answer = freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "7"}
+	reached = "7"
+	err = consistency.ProveFresh(ctx, store, nodes)
+	require.ErrorAs(t, err, &unproven)
+	require.Equal(t, "ns/owner", <-queue, "at once: the next try reads what is proven")
+	require.NoError(t, consistency.ProveFresh(consistency.WithOwner(t.Context(), store, owner, "uid"), store, nodes))
+
+	// A list that was compared with a cache says nothing of that cache later.
+	answer = freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "5", Exact: true}
+	require.Error(t, consistency.ProveFresh(consistency.WithOwner(t.Context(), store, owner, "uid"), store, nodes))
+	require.Equal(t, "ns/owner", <-queue)
+
 	err = consistency.ProveFresh(t.Context(), store, nodes)
 	require.Error(t, err)
 	require.False(t, consistency.Parked(err), "without an owner nobody can be put back")
 }
+
+// version is a cache at a resource version.
+type version string
+
+func (v *version) LastStoreSyncResourceVersion() string { return string(*v) }
 
 func TestFirstReconcileWaitsForProof(t *testing.T) {
 	for name, tc := range map[string]struct {

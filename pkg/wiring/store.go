@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
@@ -20,6 +21,9 @@ import (
 )
 
 const (
+	// proofAge is how long before a reconcile the proof of its view may have been made. It is what a
+	// proof needs to be of use to the next try, when the cache had moved while it was made.
+	proofAge = 2 * time.Second
 	// retryUnproven is how long an action waits before it asks for a proof again, if the answer does
 	// not say when, and the longest that it waits for a stale cache to catch up in between.
 	retryUnproven = time.Second
@@ -40,6 +44,7 @@ type Store struct {
 	*rvtracker.Controller
 	prover prover // nil: nothing is proven
 	start  *start // nil: the first reconcile waits for nothing
+	caches map[schema.GroupResource]consistency.LastSyncRVGetter
 
 	mu  sync.Mutex
 	add func(key string)
@@ -84,11 +89,40 @@ func key(owner types.NamespacedName) string {
 	return strings.TrimPrefix(owner.String(), "/")
 }
 
+// view is how far a controller's caches had got when a reconcile began.
+type view struct {
+	at       time.Time
+	versions map[schema.GroupResource]string
+}
+
+// View is what consistency.WithOwner keeps of the caches, for ProveFresh to judge.
+func (s *Store) View() any {
+	if s.prover == nil {
+		return nil
+	}
+	v := view{at: time.Now(), versions: make(map[schema.GroupResource]string, len(s.caches))}
+	for resource, cache := range s.caches {
+		v.versions[resource] = cache.LastStoreSyncResourceVersion()
+	}
+	return v
+}
+
+// shows reports whether what was read from the cache of the resource, at or after the view, has what
+// the proof says.
+func (v view) shows(resource schema.GroupResource, proof freshness.Proof) bool {
+	if proof.Exact {
+		return v.versions[resource] == proof.ResourceVersion
+	}
+	cmp, err := resourceversion.CompareResourceVersion(v.versions[resource], proof.ResourceVersion)
+	return err == nil && cmp >= 0
+}
+
 // UnprovenError says why a disruptive action was not taken.
 type UnprovenError struct {
 	// Owner is the object whose reconcile has to wait.
 	Owner types.NamespacedName
-	// Proof is what is known of the cache: stale, or nothing.
+	// Proof is what is known of the cache: stale, nothing, or that it is fresh by now but may not have
+	// been when the reconcile read it.
 	Proof freshness.Proof
 
 	parked bool
@@ -102,32 +136,38 @@ func (e *UnprovenError) Error() string {
 // Parked is true if the owner is put back on the queue when it is worth asking again.
 func (e *UnprovenError) Parked() bool { return e.parked }
 
-// ProveFresh returns nil if the caches of the resources are as new as this call, and otherwise an
-// *UnprovenError for the first that is not; the context's owner then comes back to the queue when that
-// cache has caught up, or after a while.
+// ProveFresh returns nil if the caches of the resources had, when the context's reconcile began, all
+// that the server had no longer than proofAge before. Otherwise it returns an *UnprovenError for the
+// first that may not have had it, and the owner comes back to the queue: at once if the cache is proven
+// by now, else when it has caught up, or after a while. Without an owner nothing can be proven.
 func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResource) error {
 	if s.prover == nil {
 		return nil
 	}
-	asOf := time.Now()
+	owner, _ := consistency.OwnerFrom(ctx)
+	began, ok := owner.View.(view)
+	if !ok {
+		return &UnprovenError{}
+	}
 	for _, resource := range resources {
-		proof := s.prover.prove(ctx, resource, asOf)
-		if proof.Fresh() {
+		proof := s.prover.prove(ctx, resource, began.at.Add(-proofAge))
+		if proof.Fresh() && began.shows(resource, proof) {
 			continue
 		}
-		err := &UnprovenError{Proof: proof}
-		if owner, ok := consistency.OwnerFrom(ctx); ok {
-			err.Owner, err.parked = owner.Name, true
-			s.retry(ctx, owner.Name, resource, proof)
-		}
-		return err
+		s.retry(ctx, owner.Name, resource, proof)
+		return &UnprovenError{Owner: owner.Name, Proof: proof, parked: true}
 	}
 	return nil
 }
 
-// retry puts the owner back on the queue once the cache has what it lacked, or, if that cannot be
-// said, when the server may answer again. There is one retry under way for an owner.
+// retry puts the owner back on the queue: at once if the cache is proven, once it has what it lacked,
+// or, if that cannot be said, when the server may answer again. There is one retry under way for an
+// owner.
 func (s *Store) retry(ctx context.Context, owner types.NamespacedName, resource schema.GroupResource, proof freshness.Proof) {
+	if proof.Fresh() {
+		s.wake(owner)
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.retrying[owner] {
