@@ -257,7 +257,7 @@ func TestNeverProvenWithoutTheWrites(t *testing.T) {
 		for _, o := range []Outcome{Proven, Stale, Unknown} {
 			require.Positive(t, counts[o])
 		}
-		for _, by := range []Method{MethodEarlier, MethodFence, MethodWait, MethodList, MethodWatch} {
+		for _, by := range []Method{MethodEarlier, MethodFence, MethodList, MethodWatch} {
 			require.Positive(t, methods[by], by)
 		}
 	}
