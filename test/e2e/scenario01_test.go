@@ -23,6 +23,9 @@ import (
 
 const podDelayNodes = 50
 
+// expectationLife is how long upstream's controllers believe in their expectations.
+const expectationLife = 5 * time.Minute
+
 // Pod events come late while a DaemonSet is created. Stock upstream makes no second pod within five minutes:
 // its expectations see to that, even with its staleness gates off. What U0 gets wrong is the status: while its
 // own pods come in one by one it reconciles at each of them and publishes how many it has seen of what it
@@ -31,6 +34,33 @@ var (
 	_ = describe(podsDelayed(ordinary, time.Second, 10*time.Second))
 	_ = describe(podsDelayed(long, time.Minute))
 )
+
+// The same for longer than expectations last, and the DaemonSet is edited then. U0 believes that no node has a
+// pod and makes one more for each. U1 and P wait.
+var _ = describe(scenario{
+	number: 1, title: "pod events held for longer than expectations last", label: long,
+	hurts: rig.U0, rules: []string{"surplus pod"},
+	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: podDelayNodes}}},
+	timeout: 2 * expectationLife,
+	run: func(ctx context.Context, r *run) {
+		const name = "held"
+		fault := r.inject(faultproxy.Target{Resource: truth.Pods}, faultproxy.Hold{})
+		ds := create(ctx, r, workload.DaemonSet(name))
+		lasts := expectationLife + 10*time.Second
+		gomega.Expect(rig.Wait(ctx, 2*expectationLife, "the expectations to run out", func() (bool, error) {
+			return time.Since(fault.Stats().Since) >= lasts, nil
+		})).To(gomega.Succeed())
+		patchSpec(ctx, r, name, `{"spec":{"revisionHistoryLimit":5}}`)
+		// An arm that makes pods now has a moment for it.
+		_ = rig.Wait(ctx, heldFor, "pods to be made again", func() (bool, error) {
+			return oracle.DigestOf(r.Truth, ds).PodsCreated >= 2*podDelayNodes, nil
+		})
+		r.proves(fault, podDelayNodes, lasts)
+		fault.Clear()
+		r.figure("L after", "%v", rounded(r.converges(ctx, name, stepLimit, r.daemonSetDone(ds, podDelayNodes))))
+		r.digest(name, ds, oracle.Digest{PodsCreated: podDelayNodes, RevisionsCreated: 1})
+	},
+})
 
 func podsDelayed(label string, delays ...time.Duration) scenario {
 	return scenario{

@@ -27,6 +27,8 @@ const compactedNodes = 30
 // While the pod watch is held, the controller adopts pods, those and others are deleted, and etcd is
 // compacted past what the cache has. The client is moved to an apiserver that was started since, so it is
 // really told 410 and lists anew. What the relist does not tell of (see scenario 2) hurts U1 by its backoff.
+// U0, which scenario 2 leaves stuck, is helped here: the DaemonSets are listed anew too, and each is reconciled
+// for that.
 var _ = describe(scenario{
 	number: 19, title: "compaction and 410 during a hold of the pod watch", label: ordinary,
 	hurts: rig.U1, rules: []string{ruleWake},
