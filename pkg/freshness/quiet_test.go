@@ -39,22 +39,22 @@ func TestQuietByList(t *testing.T) {
 		}, {
 			name:   "an object is missing",
 			before: func(w *world) { w.api.write("ns/new", "n", false) },
-			want:   Proof{Outcome: Stale, Method: MethodList, Events: 1, RVs: 51},
+			want:   Proof{Outcome: Stale, Method: MethodList, Events: 1, RVs: 51, ResourceVersion: "161"},
 		}, {
 			name:   "an object was changed",
 			before: func(w *world) { w.api.write("ns/a", "uid", false) },
-			want:   Proof{Outcome: Stale, Method: MethodList, Events: 1, RVs: 51},
+			want:   Proof{Outcome: Stale, Method: MethodList, Events: 1, RVs: 51, ResourceVersion: "161"},
 		}, {
 			name:   "an object was deleted",
 			before: func(w *world) { w.api.write("ns/a", "uid", true) },
-			want:   Proof{Outcome: Stale, Method: MethodList, Events: 1, RVs: 51},
+			want:   Proof{Outcome: Stale, Method: MethodList, Events: 1, RVs: 51, ResourceVersion: "161"},
 		}, {
 			name: "an object was made anew",
 			before: func(w *world) {
 				w.api.write("ns/a", "uid", true)
 				w.api.write("ns/a", "other", false)
 			},
-			want: Proof{Outcome: Stale, Method: MethodList, Events: 1, RVs: 52},
+			want: Proof{Outcome: Stale, Method: MethodList, Events: 1, RVs: 52, ResourceVersion: "162"},
 		}, {
 			name: "three kinds at once",
 			before: func(w *world) {
@@ -62,7 +62,7 @@ func TestQuietByList(t *testing.T) {
 				w.api.write("ns/b", "uid", false)
 				w.api.write("ns/z", "uid", false)
 			},
-			want: Proof{Outcome: Stale, Method: MethodList, Events: 3, RVs: 53},
+			want: Proof{Outcome: Stale, Method: MethodList, Events: 3, RVs: 53, ResourceVersion: "162"},
 		}, {
 			name: "the store catches up after the comparison",
 			before: func(w *world) {
@@ -205,12 +205,12 @@ func TestQuietByWatch(t *testing.T) {
 				w.api.write("ns/a", "uid", false)
 				w.api.write("ns/b", "uid", true)
 			},
-			want: Proof{Outcome: Stale, Method: MethodWatch, Events: 2, RVs: 52},
+			want: Proof{Outcome: Stale, Method: MethodWatch, Events: 2, RVs: 52, ResourceVersion: "161"},
 			took: 500 * time.Millisecond,
 		}, {
 			name:   "the last event is the fence itself",
 			before: func(w *world) { w.api.write("ns/a", "uid", false) },
-			want:   Proof{Outcome: Stale, Method: MethodWatch, Events: 1, RVs: 51},
+			want:   Proof{Outcome: Stale, Method: MethodWatch, Events: 1, RVs: 51, ResourceVersion: "161"},
 			took:   500 * time.Millisecond,
 		}, {
 			name:   "an event past the fence ends it early",
@@ -224,7 +224,7 @@ func TestQuietByWatch(t *testing.T) {
 				w.api.bump(1)
 			},
 			during: func(w *world) { w.api.write("ns/a", "uid", false) },
-			want:   Proof{Outcome: Stale, Method: MethodWatch, Events: 1, RVs: 52},
+			want:   Proof{Outcome: Stale, Method: MethodWatch, Events: 1, RVs: 52, ResourceVersion: "161"},
 			took:   600 * time.Millisecond,
 		}, {
 			name: "the store takes the event meanwhile, the bookmark does the rest",

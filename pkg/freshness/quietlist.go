@@ -72,7 +72,7 @@ func (r *resource) stale(method Method, events int, rv string, fence Fence) Proo
 	r.mu.Unlock()
 	now := r.p.opts.Clock.Now()
 	return Proof{
-		Resource: r.gvr, Outcome: Stale, Method: method, At: fence.TakenAt,
+		Resource: r.gvr, Outcome: Stale, Method: method, At: fence.TakenAt, ResourceVersion: rv,
 		Events: events, RVs: distance(storeRV, fence.ResourceVersion),
 		AtLeast: max(r.behindFor(rv, now), now.Sub(fence.TakenAt)),
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
@@ -47,6 +48,10 @@ var (
 		Subsystem: subsystem, Name: "dropped_records_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of write records given up without the cache having seen the write, by reason.",
 	}, []string{"controller", "group", "resource", "outcome"})
+	unprovenActions = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "unproven_actions_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of times a disruptive action was put off because the cache that it depends on was not proven fresh, by what was known of it.",
+	}, []string{"controller", "group", "resource", "outcome"})
 	untrackedWrites = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "untracked_writes_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of writes to resources of which the controller has no cache, so that nothing waits for them.",
@@ -75,7 +80,7 @@ var register sync.Once
 func Register() {
 	register.Do(func() {
 		legacyregistry.MustRegister(waits, waitDuration, parkedOwners, writeToCache, staleCaches, droppedRecords,
-			untrackedWrites, incomparable, regressions, rewinds, fences)
+			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, fences)
 	})
 }
 
@@ -96,6 +101,9 @@ func (Tracker) Init(controller string, resources ...schema.GroupResource) {
 		waits.WithLabelValues(controller, r.Group, r.Resource).Add(0)
 		writeToCache.WithLabelValues(controller, r.Group, r.Resource)
 		staleCaches.WithLabelValues(controller, r.Group, r.Resource).Add(0)
+		for _, outcome := range []freshness.Outcome{freshness.Proven, freshness.Stale, freshness.Unknown} {
+			unprovenActions.WithLabelValues(controller, r.Group, r.Resource, string(outcome)).Add(0)
+		}
 		for _, outcome := range []rvtracker.Outcome{rvtracker.OutcomeRewound, rvtracker.OutcomeAbandoned, rvtracker.OutcomeUndone} {
 			droppedRecords.WithLabelValues(controller, r.Group, r.Resource, string(outcome)).Add(0)
 		}
@@ -108,6 +116,12 @@ func (Tracker) Init(controller string, resources ...schema.GroupResource) {
 			fences.WithLabelValues(r.Group, r.Resource, result).Add(0)
 		}
 	}
+}
+
+// Unproven counts a disruptive action that was put off: its cache was stale, nothing was known of it, or
+// it was proven only after the reconcile had read it.
+func Unproven(controller string, r schema.GroupResource, outcome freshness.Outcome) {
+	unprovenActions.WithLabelValues(controller, r.Group, r.Resource, string(outcome)).Inc()
 }
 
 // WaitStarted implements rvtracker.Metrics.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
@@ -27,7 +28,7 @@ const (
 	// retryUnproven is how long an action waits before it asks for a proof again, if the answer does
 	// not say when, and the longest that it waits for a stale cache to catch up in between.
 	retryUnproven = time.Second
-	retryStale    = 30 * time.Second
+	retryStale    = 5 * time.Second
 )
 
 // prover proves caches fresh; *proofs does.
@@ -42,6 +43,7 @@ type prover interface {
 // consistency.ConsistencyStore and what the seam asks for besides: OnReady, ProveFresh and Deleted.
 type Store struct {
 	*rvtracker.Controller
+	name   string
 	prover prover // nil: nothing is proven
 	start  *start // nil: the first reconcile waits for nothing
 	caches map[schema.GroupResource]consistency.LastSyncRVGetter
@@ -154,6 +156,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		if proof.Fresh() && began.shows(resource, proof) {
 			continue
 		}
+		metrics.Unproven(s.name, resource, proof.Outcome)
 		s.retry(ctx, owner.Name, resource, proof)
 		return &UnprovenError{Owner: owner.Name, Proof: proof, parked: true}
 	}

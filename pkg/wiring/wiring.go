@@ -85,7 +85,7 @@ func NewStore(tracker *rvtracker.Tracker, controller string, stores map[schema.G
 			tracked[resource] = t
 		}
 	}
-	s := &Store{caches: stores}
+	s := &Store{name: controller, caches: stores}
 	s.Controller = tracker.ForController(controller, tracked, s.wake, opts...)
 	return s
 }

@@ -146,7 +146,7 @@ func (r *run) digest(name string, set types.UID, want oracle.Digest) {
 }
 
 // waits are the two metrics that say how often DaemonSets waited, and how many still do.
-var waits = regexp.MustCompile(`(?m)^stale_controller_(waits_total|parked_owners)\{controller="daemonset".*\} (\S+)$`)
+var waits = regexp.MustCompile(`(?m)^stale_controller_(waits_total|parked_owners|unproven_actions_total)\{controller="daemonset".*\} (\S+)$`)
 
 // nobodyParked is the part of L that only this project's metrics show: no owner is left waiting.
 func (r *run) nobodyParked(ctx context.Context) {
