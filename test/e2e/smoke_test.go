@@ -141,7 +141,7 @@ func runDaemonSet(ctx context.Context, client kubernetes.Interface, name string)
 			return 0, err
 		}
 		return set.Status.NumberAvailable, nil
-	}).WithTimeout(time.Minute).WithPolling(100*time.Millisecond).Should(gomega.BeEquivalentTo(smokeNodes))
+	}).WithTimeout(time.Minute).WithPolling(100 * time.Millisecond).Should(gomega.BeEquivalentTo(smokeNodes))
 
 	pods, err := client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
