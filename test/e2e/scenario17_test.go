@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,7 +68,12 @@ func restartedOnLagging(watchList bool, hurts rig.Arm) scenario {
 			gomega.Expect(r.KCM.Kill()).To(gomega.Succeed())
 			r.figure("pods when killed", "%d", oracle.DigestOf(r.Truth, set).PodsCreated)
 			successor, err := r.StartKCM(ctx, "kube-controller-manager-restarted", proxy, func(o *controlplane.KCMOptions) {
-				o.Env = append(o.Env, fmt.Sprintf("KUBE_FEATURE_WatchListClient=%v", watchList))
+				gates := maps.Clone(o.FeatureGates)
+				if gates == nil {
+					gates = map[string]bool{}
+				}
+				gates["WatchListClient"] = watchList
+				o.FeatureGates = gates
 			})
 			gomega.Expect(err).NotTo(gomega.HaveOccurred())
 			r.Adopt(successor)
@@ -77,17 +83,22 @@ func restartedOnLagging(watchList bool, hurts rig.Arm) scenario {
 			if lagging.Held() == 0 {
 				r.unproven = append(r.unproven, "nothing was held between etcd and the lagging apiserver")
 			}
-			lists := proxy.Requests().Sum(func(k faultproxy.RequestKey) bool {
-				return k.Resource == truth.Pods && (k.Verb == "list" || k.Verb == "watch")
-			})
-			r.figure("lists and watches of pods there", "%d", lists)
-			if lists == 0 {
-				r.unproven = append(r.unproven, "the new KCM did not ask the lagging apiserver for pods")
-			}
+			r.asked(proxy, watchList)
 			lagging.Release()
 			r.figure("L after", "%.1fs", r.converges(ctx, "burst", time.Minute, r.daemonSetDone(set, burstNodes)).Seconds())
 			r.digest("burst", set, oracle.Digest{PodsCreated: burstNodes, RevisionsCreated: 1})
 		},
+	}
+}
+
+// asked is V: the new KCM got its pods from the lagging apiserver, in the way that the scenario is about.
+func (r *run) asked(proxy *faultproxy.Proxy, watchList bool) {
+	count := func(verb string) int64 {
+		return proxy.Requests().Sum(func(k faultproxy.RequestKey) bool { return k.Resource == truth.Pods && k.Verb == verb })
+	}
+	r.figure("lists, watches of pods there", "%d, %d", count("list"), count("watch"))
+	if !watchList && count("list") == 0 || watchList && count("watch") == 0 {
+		r.unproven = append(r.unproven, "the new KCM did not ask the lagging apiserver for pods as it should")
 	}
 }
 
