@@ -25,7 +25,7 @@ lines() {
 
 # version_of prints the version of a path that a module requires.
 version_of() {
-  lines "$1" | awk -v path="$2" '$1 == path && NF == 2 {print $2; exit}'
+  lines "$1" | awk -v path="$2" '$1 == path && NF == 2 && !found {print $2; found = 1}'
 }
 
 base=$(version_of . k8s.io/kubernetes)

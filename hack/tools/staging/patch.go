@@ -40,7 +40,6 @@ func loadPatch(root, name string) (*patch, error) {
 	return &patch{name: name, header: header + "\n\n", diff: "diff --git " + diff}, nil
 }
 
-func (p *patch) module() string { return path.Dir(p.name) }
 func (p *patch) number() string { return patchName.FindString(path.Base(p.name))[:4] }
 
 // files lists what the patch touches, sorted.
@@ -70,7 +69,7 @@ func (p *patch) changedLines() int {
 func (p *patch) fields() (names []string, values map[string]string, err error) {
 	values = map[string]string{}
 	last := ""
-	for _, line := range strings.Split(strings.TrimSpace(p.header), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(p.header), "\n") {
 		if strings.HasPrefix(line, "  ") && last != "" {
 			values[last] += " " + strings.TrimSpace(line)
 			continue
