@@ -11,11 +11,11 @@ header() { # comment leader
 }
 
 own_files '*.go' '*.sh' '*.yaml' 'Makefile' '*/Dockerfile' '.ci/run' | while read -r f; do
-  head -n 4 "${f}" | grep -q 'SPDX-License-Identifier: Apache-2.0' && continue
+  grep -q 'SPDX-License-Identifier: Apache-2.0' <(head -n 4 "${f}") && continue
   leader='#'
   [[ ${f} == *.go ]] && leader='//'
   new=$(mktemp)
-  if head -n 1 "${f}" | grep -q '^#!'; then
+  if grep -q '^#!' <(head -n 1 "${f}"); then
     { head -n 1 "${f}"; header "${leader}"; tail -n +2 "${f}"; } >"${new}"
   else
     { header "${leader}"; cat "${f}"; } >"${new}"

@@ -7,6 +7,6 @@
 source "$(dirname "$0")/lib.sh"
 
 missing=$(own_files '*.go' '*.sh' '*.yaml' 'Makefile' '*/Dockerfile' '.ci/run' | while read -r f; do
-  head -n 4 "${f}" | grep -q 'SPDX-License-Identifier: Apache-2.0' && head -n 4 "${f}" | grep -q 'Copyright The Fresh KCM Authors.' || echo "${f}"
+  grep -q 'SPDX-License-Identifier: Apache-2.0' <(head -n 4 "${f}") && grep -q 'Copyright The Fresh KCM Authors.' <(head -n 4 "${f}") || echo "${f}"
 done)
 [[ -z ${missing} ]] || die "no licence header (hack/update-licenses.sh adds it):"$'\n'"${missing}"

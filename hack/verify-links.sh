@@ -28,7 +28,7 @@ while read -r page; do
     [[ -n ${file} ]] && path=$(realpath -m --relative-to=. "$(dirname "${page}")/${file}")
     if [[ ! -e ${path} ]]; then
       complain "${page}: link to ${target}: there is no ${path}"
-    elif [[ -n ${anchor} && ${path} == *.md ]] && ! anchors "${path}" | grep -qxF "${anchor}"; then
+    elif [[ -n ${anchor} && ${path} == *.md ]] && ! grep -qxF -- "${anchor}" <(anchors "${path}"); then
       complain "${page}: link to ${target}: ${path} has no such heading"
     fi
     linked[${path}]=1
