@@ -5,6 +5,7 @@ package wiring
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,12 +29,24 @@ var (
 
 // script is a prover that answers for each resource what it is told to, and lets waiters go on demand.
 type script struct {
-	answers map[schema.GroupResource]*freshness.Proof
+	mu      sync.Mutex
+	nodes   freshness.Proof // pods are always fresh
 	release chan struct{}
 }
 
 func (s *script) prove(_ context.Context, resource schema.GroupResource, _ time.Time) freshness.Proof {
-	return *s.answers[resource]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if resource == nodes {
+		return s.nodes
+	}
+	return fresh
+}
+
+func (s *script) answer(proof freshness.Proof) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nodes = proof
 }
 
 func (s *script) wait(context.Context, schema.GroupResource, freshness.Proof) { <-s.release }
@@ -49,8 +62,7 @@ func TestProveFresh(t *testing.T) {
 	require.NoError(t, consistency.ProveFresh(ctx, store, nodes, pods), "nothing to prove with")
 	require.NoError(t, consistency.ProveFresh(ctx, consistency.NewNoopConsistencyStore(), nodes), "upstream's stores do not know")
 
-	answer := stale
-	prover := &script{answers: map[schema.GroupResource]*freshness.Proof{nodes: &answer, pods: &fresh}, release: make(chan struct{})}
+	prover := &script{nodes: stale, release: make(chan struct{})}
 	store.prover = prover
 	ctx = consistency.WithOwner(t.Context(), store, owner, "uid")
 	require.NoError(t, consistency.ProveFresh(ctx, store, pods))
@@ -62,14 +74,14 @@ func TestProveFresh(t *testing.T) {
 	require.True(t, consistency.Parked(err), "no retry with backoff")
 	require.True(t, consistency.Parked(consistency.ProveFresh(ctx, store, nodes)), "again, while the first waits")
 
-	answer = fresh
+	prover.answer(fresh)
 	close(prover.release)
 	require.Equal(t, "ns/owner", <-queue)
 	require.NoError(t, consistency.ProveFresh(ctx, store, nodes))
 	require.Empty(t, queue, "one retry for an owner")
 
 	// The cache caught up while it was proven: what the reconcile had read before may lack something.
-	answer = freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "7"}
+	prover.answer(freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "7"})
 	reached = "7"
 	err = consistency.ProveFresh(ctx, store, nodes)
 	require.ErrorAs(t, err, &unproven)
@@ -77,7 +89,7 @@ func TestProveFresh(t *testing.T) {
 	require.NoError(t, consistency.ProveFresh(consistency.WithOwner(t.Context(), store, owner, "uid"), store, nodes))
 
 	// A list that was compared with a cache says nothing of that cache later.
-	answer = freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "5", Exact: true}
+	prover.answer(freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "5", Exact: true})
 	require.Error(t, consistency.ProveFresh(consistency.WithOwner(t.Context(), store, owner, "uid"), store, nodes))
 	require.Equal(t, "ns/owner", <-queue)
 
@@ -104,17 +116,17 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				owner := types.NamespacedName{Name: "owner"}
-				answer := tc.first
+				prover := &script{nodes: tc.first}
 				var woken []types.NamespacedName
 				s := &start{}
 				require.True(t, consistency.Parked(s.check(owner)), "before anything is known")
-				go s.run(t.Context(), "test", &script{answers: map[schema.GroupResource]*freshness.Proof{nodes: &answer, pods: &fresh}}, time.Now(),
+				go s.run(t.Context(), "test", prover, time.Now(),
 					[]schema.GroupResource{nodes, pods}, func(o types.NamespacedName) { woken = append(woken, o) })
 				synctest.Wait()
 				if tc.waits {
 					require.Empty(t, woken)
 					require.ErrorContains(t, s.check(owner), "waits: its caches are not proven")
-					answer = fresh
+					prover.answer(fresh)
 					time.Sleep(retryStart)
 					synctest.Wait()
 				}
