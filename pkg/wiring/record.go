@@ -53,6 +53,9 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	if err := recordAnswer(owner, req, resp.Header.Get("Content-Type"), body); err != nil {
+		if s, ok := owner.Store.(interface{ Untracked(types.NamespacedName) }); ok {
+			s.Untracked(owner.Name)
+		}
 		klog.FromContext(req.Context()).Error(err, "A write is not tracked: its owner is reconciled without waiting for it",
 			"owner", owner.Name, "method", req.Method, "path", req.URL.Path)
 	}

@@ -50,6 +50,8 @@ type Store struct {
 
 	mu  sync.Mutex
 	add func(key string)
+	// untracked are the owners of which a write could not be recorded.
+	untracked map[types.NamespacedName]bool
 	// retrying are the owners that wait for a proof.
 	retrying map[types.NamespacedName]bool
 }
@@ -74,6 +76,41 @@ func (s *Store) EnsureReady(owner types.NamespacedName) error {
 		}
 	}
 	return s.Controller.EnsureReady(owner)
+}
+
+// WroteAt records a write; see rvtracker.Controller. A version that cannot be compared is not waited
+// for, so that upstream's expectations stay in force for this owner.
+func (s *Store) WroteAt(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, rv string) {
+	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
+		s.Untracked(owner)
+	}
+	s.Controller.WroteAt(owner, ownerUID, resource, rv)
+}
+
+// Untracked notes that a write for the owner could not be recorded.
+func (s *Store) Untracked(owner types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.untracked == nil {
+		s.untracked = map[types.NamespacedName]bool{}
+	}
+	s.untracked[owner] = true
+}
+
+// Clear forgets the owner if the UID matches or is empty.
+func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
+	s.mu.Lock()
+	delete(s.untracked, owner)
+	s.mu.Unlock()
+	s.Controller.Clear(owner, ownerUID)
+}
+
+// SeenOwnWrites reports, after EnsureReady returned nil, whether every write for the owner was recorded
+// and so has been seen.
+func (s *Store) SeenOwnWrites(owner types.NamespacedName) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.untracked[owner]
 }
 
 // wake puts an owner back on its controller's queue.

@@ -74,3 +74,15 @@ func TestQueueKeys(t *testing.T) {
 	require.Equal(t, "ns/name", key(types.NamespacedName{Namespace: "ns", Name: "name"}))
 	require.Equal(t, "name", key(types.NamespacedName{Name: "name"}))
 }
+
+func TestExpectationsStandForWhatIsNotTracked(t *testing.T) {
+	store := provide(t, cache.NewStore(cache.MetaNamespaceKeyFunc))
+	owner, other := types.NamespacedName{Namespace: "ns", Name: "owner"}, types.NamespacedName{Namespace: "ns", Name: "other"}
+	require.True(t, consistency.SeenOwnWrites(store, owner))
+	store.WroteAt(owner, "uid", pods, "opaque")
+	require.False(t, consistency.SeenOwnWrites(store, owner), "nothing waits for that write")
+	require.True(t, consistency.SeenOwnWrites(store, other))
+	store.Clear(owner, "uid")
+	require.True(t, consistency.SeenOwnWrites(store, owner))
+	require.False(t, consistency.SeenOwnWrites(consistency.NewConsistencyStore(nil), owner), "upstream's stores miss deletions")
+}
