@@ -71,7 +71,6 @@ func createdAndDeleted(by, label string, relist func(context.Context, *run)) sce
 	return scenario{
 		number: 2, title: "pod created and deleted while the pod watch is held; " + by, label: label,
 		hurts: rig.U1, rules: []string{ruleWake, ruleEnd},
-		knownBug: "P wakes the owner at once, but syncDaemonSet still obeys its expectation of a creation that was never observed, and only updates the status",
 		options: rig.Options{
 			KCMArgs: quickClient,
 			Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: heldOwners}},

@@ -22,8 +22,6 @@ import (
 const (
 	ordinary = "ordinary" // in the run of every change
 	long     = "long"     // too long for it
-
-	knownBug = "known-bug" // on arm P's spec, besides, see scenario.knownBug
 )
 
 // armVariable chooses the arms: one of rig's arms, then every scenario runs on it alone and must hold there,
@@ -38,14 +36,11 @@ type scenario struct {
 	label  string
 	// hurts names the unprotected arm that must go wrong (V), by at least one of these rules. A scenario in
 	// which stock is in truth not hurt leaves it empty and says so in its comment.
-	hurts rig.Arm
-	rules []string
-	// knownBug says why P fails it today. The spec runs and fails all the same, with that in its message and
-	// the label known-bug, so that it is neither forgotten nor taken for news.
-	knownBug string
-	options  rig.Options
-	timeout  time.Duration
-	run      func(ctx context.Context, r *run)
+	hurts   rig.Arm
+	rules   []string
+	options rig.Options
+	timeout time.Duration
+	run     func(ctx context.Context, r *run)
 }
 
 // describe makes one spec for each arm.
@@ -53,13 +48,9 @@ func describe(s scenario) bool {
 	return ginkgo.Describe(fmt.Sprintf("Scenario %d: %s", s.number, s.title),
 		ginkgo.Label(fmt.Sprintf("scenario:%d", s.number), s.label), func() {
 			for _, arm := range s.arms() {
-				labels := ginkgo.Label("arm:" + string(arm))
-				if s.knownBug != "" && arm == rig.P {
-					labels = append(labels, knownBug)
-				}
 				ginkgo.It(fmt.Sprintf("arm %s %s", arm, s.expectation(arm)), func(ctx context.Context) {
 					s.runOn(ctx, arm)
-				}, labels, ginkgo.SpecTimeout(s.timeout))
+				}, ginkgo.Label("arm:"+string(arm)), ginkgo.SpecTimeout(s.timeout))
 			}
 		})
 }
@@ -127,11 +118,7 @@ func (s scenario) runOn(ctx context.Context, arm rig.Arm) {
 	gomega.Expect(r.unproven).To(gomega.BeEmpty(), "the fault was injected and did enough (V)")
 	switch s.expectation(arm) {
 	case holds:
-		message := "violations"
-		if s.knownBug != "" && arm == rig.P {
-			message = "known bug: " + s.knownBug
-		}
-		gomega.Expect(oracle.Count(r.violations)).To(gomega.BeEmpty(), "%s; first: %s", message, first(r.violations))
+		gomega.Expect(oracle.Count(r.violations)).To(gomega.BeEmpty(), "violations; first: %s", first(r.violations))
 	case goesWrong:
 		gomega.Expect(oracle.Count(r.violations)).To(gomega.Satisfy(func(count map[string]int) bool {
 			return slices.ContainsFunc(s.rules, func(rule string) bool {
