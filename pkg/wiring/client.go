@@ -6,7 +6,6 @@ package wiring
 import (
 	"net/http"
 
-	"k8s.io/client-go/discovery"
 	clientset "k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/controller-manager/pkg/clientbuilder"
@@ -43,10 +42,6 @@ func (b recordingBuilder) Client(name string) (clientset.Interface, error) {
 
 func (b recordingBuilder) ClientOrDie(name string) clientset.Interface {
 	return orDie(b.Client(name))
-}
-
-func (b recordingBuilder) DiscoveryClient(name string) (discovery.DiscoveryInterface, error) {
-	return b.ControllerClientBuilder.DiscoveryClient(name)
 }
 
 // orDie ends the process as upstream's builders do.

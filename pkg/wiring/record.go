@@ -53,8 +53,10 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	if err := recordAnswer(owner, req, resp.Header.Get("Content-Type"), body); err != nil {
-		if s, ok := owner.Store.(interface{ Untracked(types.NamespacedName) }); ok {
-			s.Untracked(owner.Name)
+		if s, ok := owner.Store.(interface {
+			Untracked(owner types.NamespacedName, ownerUID types.UID)
+		}); ok {
+			s.Untracked(owner.Name, owner.UID)
 		}
 		klog.FromContext(req.Context()).Error(err, "A write is not tracked: its owner is reconciled without waiting for it",
 			"owner", owner.Name, "method", req.Method, "path", req.URL.Path)

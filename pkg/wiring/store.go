@@ -50,8 +50,8 @@ type Store struct {
 
 	mu  sync.Mutex
 	add func(key string)
-	// untracked are the owners of which a write could not be recorded.
-	untracked map[types.NamespacedName]bool
+	// untracked are the owners, with their UIDs, of which a write could not be recorded.
+	untracked map[types.NamespacedName]types.UID
 	// retrying are the owners that wait for a proof.
 	retrying map[types.NamespacedName]bool
 }
@@ -82,25 +82,27 @@ func (s *Store) EnsureReady(owner types.NamespacedName) error {
 // for, so that upstream's expectations stay in force for this owner.
 func (s *Store) WroteAt(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, rv string) {
 	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
-		s.Untracked(owner)
+		s.Untracked(owner, ownerUID)
 	}
 	s.Controller.WroteAt(owner, ownerUID, resource, rv)
 }
 
 // Untracked notes that a write for the owner could not be recorded.
-func (s *Store) Untracked(owner types.NamespacedName) {
+func (s *Store) Untracked(owner types.NamespacedName, ownerUID types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.untracked == nil {
-		s.untracked = map[types.NamespacedName]bool{}
+		s.untracked = map[types.NamespacedName]types.UID{}
 	}
-	s.untracked[owner] = true
+	s.untracked[owner] = ownerUID
 }
 
 // Clear forgets the owner if the UID matches or is empty.
 func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 	s.mu.Lock()
-	delete(s.untracked, owner)
+	if ownerUID == "" || s.untracked[owner] == ownerUID {
+		delete(s.untracked, owner)
+	}
 	s.mu.Unlock()
 	s.Controller.Clear(owner, ownerUID)
 }
@@ -110,7 +112,8 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 func (s *Store) SeenOwnWrites(owner types.NamespacedName) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.untracked[owner]
+	_, untracked := s.untracked[owner]
+	return !untracked
 }
 
 // wake puts an owner back on its controller's queue.

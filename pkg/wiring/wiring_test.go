@@ -82,6 +82,8 @@ func TestExpectationsStandForWhatIsNotTracked(t *testing.T) {
 	store.WroteAt(owner, "uid", pods, "opaque")
 	require.False(t, consistency.SeenOwnWrites(store, owner), "nothing waits for that write")
 	require.True(t, consistency.SeenOwnWrites(store, other))
+	store.Clear(owner, "uid of an earlier owner")
+	require.False(t, consistency.SeenOwnWrites(store, owner), "the present owner's write is still not waited for")
 	store.Clear(owner, "uid")
 	require.True(t, consistency.SeenOwnWrites(store, owner))
 	require.False(t, consistency.SeenOwnWrites(consistency.NewConsistencyStore(nil), owner), "upstream's stores miss deletions")
