@@ -4,6 +4,7 @@
 package faultproxy
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -15,6 +16,19 @@ import (
 type Mark struct {
 	ResourceVersion string
 	Time            time.Time
+}
+
+// Reached reports whether the mark is at rv or past it. Nothing was seen yet: false. The error says that
+// the two cannot be compared.
+func (m Mark) Reached(rv string) (bool, error) {
+	if m.ResourceVersion == "" {
+		return false, nil
+	}
+	c, err := resourceversion.CompareResourceVersion(m.ResourceVersion, rv)
+	if err != nil {
+		return false, fmt.Errorf("resource versions %q and %q: %w", m.ResourceVersion, rv, err)
+	}
+	return c >= 0, nil
 }
 
 // Progress compares what the backend has said about a resource with what the client has been told, over all

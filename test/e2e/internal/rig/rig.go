@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
@@ -157,23 +156,12 @@ func (r *Rig) Writes() ([]controlplane.AuditEvent, error) {
 
 // Told reports whether the KCM's watches of a resource were handed this resource version or a newer one.
 func (r *Rig) Told(resource schema.GroupResource, rv string) (bool, error) {
-	return reached(r.Proxy.Progress(resource).Delivered, resource, rv)
+	return r.Proxy.Progress(resource).Delivered.Reached(rv)
 }
 
 // Sent reports whether the apiserver has sent it to the proxy.
 func (r *Rig) Sent(resource schema.GroupResource, rv string) (bool, error) {
-	return reached(r.Proxy.Progress(resource).Sent, resource, rv)
-}
-
-func reached(mark faultproxy.Mark, resource schema.GroupResource, rv string) (bool, error) {
-	if mark.ResourceVersion == "" {
-		return false, nil
-	}
-	c, err := resourceversion.CompareResourceVersion(mark.ResourceVersion, rv)
-	if err != nil {
-		return false, fmt.Errorf("resource versions of %s: %w", resource, err)
-	}
-	return c >= 0, nil
+	return r.Proxy.Progress(resource).Sent.Reached(rv)
 }
 
 // Wait waits for a condition; what says what for.
