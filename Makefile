@@ -70,10 +70,19 @@ upstream-unit: patch ## Upstream's own unit tests of every patched package, gate
 .PHONY: e2e-smoke
 e2e-smoke: build ## A real cluster: 50 nodes, gates on and off, KCM killed, clean stop
 	@hack/test-e2e.sh --label-filter=smoke
+	@KUBECONFIG= hack/test-e2e-cluster.sh
 
 .PHONY: e2e
 e2e: build ## The fault scenarios, stock upstream beside Fresh KCM (FILTER=scenario:4, ARM=U0|U1|P|ALL)
 	@hack/test-e2e.sh --label-filter='$(or $(FILTER),ordinary)'
+
+.PHONY: e2e-long
+e2e-long: build ## All fault scenarios, also those that take long, each settling for 60 s
+	@SETTLE=60s E2E_TIMEOUT=6h hack/test-e2e.sh --label-filter='ordinary || long'
+
+.PHONY: e2e-cluster
+e2e-cluster: build ## What needs no fault, on the cluster of KUBECONFIG; unset: on one of its own
+	@hack/test-e2e-cluster.sh
 
 ##@ Other
 

@@ -14,6 +14,7 @@ import (
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
 
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
 )
@@ -34,6 +35,8 @@ type scenario struct {
 	number int
 	title  string
 	label  string
+	// gate labels the scenario by the feature gate that it is about; nil means StaleControllerConsistency.
+	gate func() any
 	// hurts names the unprotected arm that must go wrong (V), by at least one of these rules. A scenario in
 	// which stock is in truth not hurt leaves it empty and says so in its comment.
 	hurts   rig.Arm
@@ -45,7 +48,10 @@ type scenario struct {
 
 // describe makes one spec for each arm.
 func describe(s scenario) bool {
-	return ginkgo.Describe(fmt.Sprintf("Scenario %d: %s", s.number, s.title),
+	if s.gate == nil {
+		s.gate = gates.StaleControllerConsistency
+	}
+	return ginkgo.Describe(fmt.Sprintf("Scenario %d: %s", s.number, s.title), s.gate(),
 		ginkgo.Label(fmt.Sprintf("scenario:%d", s.number), s.label), func() {
 			for _, arm := range s.arms() {
 				ginkgo.It(fmt.Sprintf("arm %s %s", arm, s.expectation(arm)), func(ctx context.Context) {
