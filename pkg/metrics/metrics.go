@@ -80,7 +80,8 @@ var register sync.Once
 func Register() {
 	register.Do(func() {
 		legacyregistry.MustRegister(waits, waitDuration, parkedOwners, writeToCache, staleCaches, droppedRecords,
-			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, fences)
+			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, fences,
+			liveReads, budgetWaits)
 	})
 }
 

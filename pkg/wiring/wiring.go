@@ -18,16 +18,18 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
-// Wiring is this project's side of one term of leadership: one tracker, one prover, and a store for
-// every controller that asks for one.
+// Wiring is this project's side of one term of leadership: one tracker, one prover, one budget of live
+// reads, and a store for every controller that asks for one.
 type Wiring struct {
 	ctx     context.Context
 	tracker *rvtracker.Tracker
 	proofs  *proofs
+	budget  *circuitbreaker.Budget
 	reports *reporter
 	since   time.Time
 }
@@ -37,7 +39,8 @@ type Wiring struct {
 // recorded on owners that have waited too long.
 func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, events record.EventRecorder) (*Wiring, error) {
 	metrics.Register()
-	w := &Wiring{ctx: ctx, since: time.Now(), reports: &reporter{events: events}}
+	w := &Wiring{ctx: ctx, since: time.Now(), reports: &reporter{events: events},
+		budget: circuitbreaker.NewBudget(circuitbreaker.DefaultRate, circuitbreaker.DefaultBurst)}
 	var err error
 	if w.proofs, err = newProofs(config, mapper); err != nil {
 		return nil, err

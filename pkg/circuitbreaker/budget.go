@@ -1,0 +1,155 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package circuitbreaker
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+)
+
+const (
+	// DefaultRate and DefaultBurst of the live reads of a process. No guard spends them in ordinary
+	// times: what is proven fresh needs no live read, and a guard whose cache is stale keeps to a
+	// schedule of its own that is flat in the number of objects (node lifecycle: at most 30 pages of
+	// leases a minute for 1,000 healthy nodes with held leases, B5; none once all dead nodes are
+	// marked, B6). The budget bounds what is left, reads of single objects while nothing can be
+	// proven: 60 a minute, a twentieth of what one controller's client may send by default (QPS 20),
+	// and a burst that lets ten actions go on at once.
+	DefaultRate  = rate.Limit(1)
+	DefaultBurst = 10
+)
+
+// Budget is a token bucket over all live reads of the process. While it is spent, those who wait are
+// served one controller after another, so that none can starve the others: of n controllers that wait,
+// each gets every nth token, whatever the number of its reads. Within a controller the order is that of
+// the calls. All methods may be called concurrently.
+type Budget struct {
+	mu      sync.Mutex
+	limiter *rate.Limiter
+	// turns are the controllers that wait, the next to be served first.
+	turns []string
+	queue map[string][]*waiter
+	timer *time.Timer // set while somebody waits
+}
+
+type waiter struct{ served chan struct{} }
+
+// NewBudget returns a full budget.
+func NewBudget(limit rate.Limit, burst int) *Budget {
+	return &Budget{limiter: rate.NewLimiter(limit, burst), queue: map[string][]*waiter{}}
+}
+
+// Take waits for the right to one live read. The error wraps the cause of ctx's end; no token is then
+// spent.
+func (b *Budget) Take(ctx context.Context, controller string) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("waiting for the budget of live reads: %w", context.Cause(ctx))
+	}
+	b.mu.Lock()
+	if len(b.turns) == 0 && b.limiter.Allow() {
+		b.mu.Unlock()
+		return nil
+	}
+	w := &waiter{served: make(chan struct{})}
+	if len(b.queue[controller]) == 0 {
+		b.turns = append(b.turns, controller)
+	}
+	b.queue[controller] = append(b.queue[controller], w)
+	b.arm()
+	b.mu.Unlock()
+	select {
+	case <-w.served:
+	case <-ctx.Done():
+		if b.leave(controller, w) {
+			metrics.BudgetWait(controller, false)
+			return fmt.Errorf("waiting for the budget of live reads: %w", context.Cause(ctx))
+		}
+	}
+	metrics.BudgetWait(controller, true)
+	return nil
+}
+
+// Read makes one live read within the budget, and counts it by what came of it. The error is read's, or
+// that of Take.
+func (b *Budget) Read(ctx context.Context, controller string, resource schema.GroupResource, read func(context.Context) error) error {
+	if err := b.Take(ctx, controller); err != nil {
+		return err
+	}
+	err := read(ctx)
+	metrics.LiveRead(controller, resource, outcome(err))
+	return err
+}
+
+// outcome is how metrics name the end of a live read.
+func outcome(err error) metrics.ReadOutcome {
+	switch {
+	case err == nil:
+		return metrics.ReadOK
+	case apierrors.IsNotFound(err):
+		return metrics.ReadNotFound
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return metrics.ReadForbidden
+	case apierrors.IsTooManyRequests(err):
+		return metrics.ReadThrottled
+	}
+	return metrics.ReadError
+}
+
+// arm sets the timer to when the next token is there. The mutex is held, and somebody waits.
+func (b *Budget) arm() {
+	if b.timer != nil {
+		return
+	}
+	missing := 1 - b.limiter.Tokens()
+	wait := time.Duration(math.Ceil(missing / float64(b.limiter.Limit()) * float64(time.Second)))
+	b.timer = time.AfterFunc(max(wait, 0), b.serve)
+}
+
+// serve gives out the tokens that are there, one to each controller in turn.
+func (b *Budget) serve() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.timer = nil
+	for len(b.turns) > 0 && b.limiter.Allow() {
+		controller := b.turns[0]
+		b.turns = b.turns[1:]
+		waiting := b.queue[controller]
+		close(waiting[0].served)
+		if len(waiting) == 1 {
+			delete(b.queue, controller)
+			continue
+		}
+		b.queue[controller] = waiting[1:]
+		b.turns = append(b.turns, controller)
+	}
+	if len(b.turns) > 0 {
+		b.arm()
+	}
+}
+
+// leave takes a waiter out of the queue. It reports false if it was served meanwhile.
+func (b *Budget) leave(controller string, w *waiter) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.Index(b.queue[controller], w)
+	if i < 0 {
+		return false
+	}
+	b.queue[controller] = slices.Delete(b.queue[controller], i, i+1)
+	if len(b.queue[controller]) == 0 {
+		delete(b.queue, controller)
+		b.turns = slices.DeleteFunc(b.turns, func(c string) bool { return c == controller })
+	}
+	return true
+}
