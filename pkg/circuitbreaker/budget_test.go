@@ -76,6 +76,9 @@ func TestBudgetIsFair(t *testing.T) {
 				<-served
 			}
 			require.Equal(t, time.Duration(greedy+others)*time.Second, time.Since(start).Round(time.Millisecond), "one token a second")
+			synctest.Wait()
+			b.mu.Lock()
+			defer b.mu.Unlock()
 			require.Empty(t, b.turns)
 			require.Empty(t, b.queue)
 			require.Nil(t, b.timer)
