@@ -21,12 +21,12 @@ var _ rvtracker.Fencer = Fencer{}
 // Fencer returns the prover in the form that rvtracker.Options.Fencer wants.
 func (p *Prover) Fencer() Fencer { return Fencer{p} }
 
-// Fence implements rvtracker.Fencer. The error wraps ErrNotRegistered, or
-// rvtracker.ErrUnprovable if asking again will not help.
+// Fence implements rvtracker.Fencer. The error wraps rvtracker.ErrUnprovable if asking again will not
+// help, as for a resource without a registered cache (ErrNotRegistered).
 func (f Fencer) Fence(ctx context.Context, resource schema.GroupResource) (string, error) {
 	gvr, ok := f.p.byGroupResource(resource)
 	if !ok {
-		return "", fmt.Errorf("fence of %s: %w", resource, ErrNotRegistered)
+		return "", fmt.Errorf("%w: fence of %s: %w", rvtracker.ErrUnprovable, resource, ErrNotRegistered)
 	}
 	fence, err := f.p.Fence(ctx, gvr)
 	var failed *Error

@@ -205,7 +205,7 @@ func TestFencer(t *testing.T) {
 		require.Equal(w, "110", rv)
 		_, err = w.p.Fencer().Fence(w.Context(), schema.GroupResource{Resource: "others"})
 		require.ErrorIs(w, err, ErrNotRegistered)
-		require.NotErrorIs(w, err, rvtracker.ErrUnprovable)
+		require.ErrorIs(w, err, rvtracker.ErrUnprovable)
 		time.Sleep(time.Second)
 		w.fail(isFence, 500, "", nil)
 		_, err = w.p.Fencer().Fence(w.Context(), leases.GroupResource())

@@ -68,6 +68,10 @@ var (
 		Subsystem: subsystem, Name: "rewinds_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of times a consistent read proved that the server's resource versions went backward, as after a restore of etcd.",
 	}, []string{"group", "resource"})
+	relists = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "forced_relists_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of times all informers of the process were made to list anew because the server was rewound.",
+	})
 	fences = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "fences_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of consistent reads of a collection's resource version made for waiting objects, by result.",
@@ -80,7 +84,7 @@ var register sync.Once
 func Register() {
 	register.Do(func() {
 		legacyregistry.MustRegister(waits, waitDuration, parkedOwners, writeToCache, staleCaches, droppedRecords,
-			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, fences,
+			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, relists, fences,
 			liveReads, budgetWaits)
 	})
 }
@@ -124,6 +128,9 @@ func (Tracker) Init(controller string, resources ...schema.GroupResource) {
 func Unproven(controller string, r schema.GroupResource, outcome freshness.Outcome) {
 	unprovenActions.WithLabelValues(controller, r.Group, r.Resource, string(outcome)).Inc()
 }
+
+// Relisted counts a time that all informers were made to list anew.
+func Relisted() { relists.Inc() }
 
 // WaitStarted implements rvtracker.Metrics.
 func (Tracker) WaitStarted(controller string, r schema.GroupResource) {

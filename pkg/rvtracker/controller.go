@@ -332,6 +332,8 @@ func (s *Source) why(r *record) (why Why, awaited string, deleting types.UID) {
 	switch {
 	case s.held:
 		return WhyRelist, "", ""
+	case s.doubted:
+		return WhyDoubt, "", ""
 	case !s.floor.isZero():
 		v := s.floor
 		if r != nil && r.idx >= 0 && v.less(r.awaited()) {

@@ -37,6 +37,9 @@ const (
 	WhyRegressed Why = "Regressed"
 	// WhyRelist: the server was rewound and the store still holds what was before.
 	WhyRelist Why = "Relist"
+	// WhyDoubt: another resource shows that the server was rewound; this one has to be looked at, and its
+	// store listed anew.
+	WhyDoubt Why = "Doubt"
 )
 
 // NotReadyError says what an owner waits for. It is returned by
@@ -50,7 +53,7 @@ type NotReadyError struct {
 	Resource schema.GroupResource
 	// Why is the kind of wait.
 	Why Why
-	// AwaitedRV is the RV to be reached; empty for WhyDelete and WhyRelist.
+	// AwaitedRV is the RV to be reached; empty for WhyDelete, WhyRelist and WhyDoubt.
 	AwaitedRV string
 	// SeenRV is what the store had reached; empty if nothing yet.
 	SeenRV string
@@ -75,6 +78,8 @@ func (e *NotReadyError) Error() string {
 		what = fmt.Sprintf("the deletion of UID %q", e.DeletingUID)
 	case WhyRelist:
 		what = "a relist after the server was rewound"
+	case WhyDoubt:
+		what = "a relist and a consistent read, after the server was rewound for another resource"
 	}
 	return fmt.Sprintf("%s of %s: cache of %s at resource version %q awaits %s (waiting %s)",
 		e.Controller, e.Owner, e.Resource, e.SeenRV, what, e.Waiting)

@@ -95,6 +95,12 @@ func (s *Source) anyAbove(token FenceToken, v version) bool {
 func (s *Source) confirm(token FenceToken, v version, now time.Time) {
 	t := s.t
 	s.live = maxVersion(s.live, v)
+	if s.doubted && int32(token.seq-s.doubt.seq) > 0 {
+		s.doubt.fenced = true
+		s.settleLocked()
+		s.setGate()
+		s.touch()
+	}
 	for _, e := range s.heap {
 		r := e.rec
 		if r.owner == nil || r.owner.park == nil || r.owner.park.stale || v.less(r.awaited()) {
@@ -122,6 +128,12 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	t.opts.Metrics.Rewind(s.resource)
 	t.logger.Info("Server's resource versions went backward; starting a new epoch", "resource", s.resource.String(),
 		"epoch", s.epoch, "live", v.String(), "store", s.pos().String())
+
+	if s.doubted {
+		s.endDoubt() // It is the rewind that the doubt was about.
+	} else {
+		t.spread(s, now)
+	}
 
 	// Has the store gone back with the server? If it regressed since the fence
 	// began it was relisted, and if it is at or below the fence it has been before.

@@ -31,6 +31,8 @@ type line struct {
 	// held: the server was rewound below heldAt, which the line still shows.
 	held   bool
 	heldAt version
+	// doubted, of a store: another one shows that the server was rewound.
+	doubted bool
 	// force counts parked records that any event may resolve (deletes).
 	force int
 }
@@ -50,7 +52,7 @@ func (l *line) pos() version {
 }
 
 // usable says that positions of the line can be compared with awaited RVs.
-func (l *line) usable() bool { return !l.held && l.floor.isZero() }
+func (l *line) usable() bool { return !l.held && !l.doubted && l.floor.isZero() }
 
 func (l *line) reached(v version) bool { return l.usable() && !l.pos().less(v) }
 
@@ -60,11 +62,11 @@ func (l *line) touch() {
 	l.t.kick()
 }
 
-// setGate must follow every change of heap, floor, held or force.
+// setGate must follow every change of heap, floor, held, doubted or force.
 func (l *line) setGate() {
 	g := uint64(noGate)
 	switch {
-	case l.held || l.force > 0:
+	case l.held || l.doubted || l.force > 0:
 		g = 0
 	case !l.floor.isZero():
 		g = l.floor.lo
@@ -79,6 +81,7 @@ func (l *line) setGate() {
 		if pos.compare(l.heldAt) != 0 {
 			l.touch()
 		}
+	case l.doubted: // The fence that may end it touches the line.
 	case !l.floor.isZero():
 		if !pos.less(l.floor) {
 			l.touch()

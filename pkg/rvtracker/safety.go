@@ -133,6 +133,7 @@ func (t *Tracker) abandon(s *Source, now time.Time) {
 	if !s.usable() && now.Sub(s.blockedSince) >= t.opts.MaxWait {
 		t.logger.Info("Trusting a store that went back, for want of proof", "resource", s.resource.String())
 		s.floor, s.held = version{}, false
+		s.endDoubt()
 		s.settleLocked()
 		s.setGate()
 		s.touch()

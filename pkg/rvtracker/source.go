@@ -57,6 +57,7 @@ type Source struct {
 	fenceFailed  bool
 	unprovable   bool
 	sweep        bool
+	doubt        doubt
 }
 
 // Resource is the resource that the source was registered for.
@@ -141,6 +142,7 @@ func (s *Source) regress(was version) {
 func (s *Source) settleLocked() {
 	held, heldAt := s.held, s.heldAt
 	s.settle()
+	s.trust()
 	if held && !s.held && heldAt.less(s.pos()) {
 		s.t.logger.Info("Store went on after a rewind without going back; it may miss what happened between", "resource", s.resource.String(),
 			"from", heldAt.String(), "to", s.pos().String())

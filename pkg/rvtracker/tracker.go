@@ -36,6 +36,7 @@ type Tracker struct {
 	spare       []wakeup // ready's memory, reused
 	batch       []*record
 	ticks       int
+	lastSpread  time.Time
 }
 
 // wakeup is a call to make without the lock, on the waker's goroutine.

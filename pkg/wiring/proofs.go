@@ -26,6 +26,8 @@ const firstFence = 2 * time.Second
 type proofs struct {
 	mapper meta.RESTMapper
 	prover *freshness.Prover
+	// rewound tells the tracker of a rewind that a resource shows which it does not follow.
+	rewound func()
 
 	mu      sync.Mutex
 	sources map[schema.GroupVersionResource]*rvtracker.Source
@@ -33,7 +35,7 @@ type proofs struct {
 
 func newProofs(config *rest.Config, mapper meta.RESTMapper) (*proofs, error) {
 	p := &proofs{mapper: mapper, sources: map[schema.GroupVersionResource]*rvtracker.Source{}}
-	prover, err := freshness.New(freshness.Options{Config: config, OnFence: p.onFence})
+	prover, err := freshness.New(freshness.Options{Config: config, OnFence: p.onFence, OnRewind: p.onRewind})
 	if err != nil {
 		return nil, fmt.Errorf("making the prover: %w", err)
 	}
@@ -79,6 +81,13 @@ func (p *proofs) onFence(gvr schema.GroupVersionResource) (answered func(freshne
 	}
 	token := source.BeginFence()
 	return func(f freshness.Fence) { source.ObserveFence(token, f.ResourceVersion) }
+}
+
+// onRewind leaves to the tracker what it has been told of by onFence.
+func (p *proofs) onRewind(rewind freshness.Rewind) {
+	if p.source(rewind.Resource) == nil {
+		p.rewound()
+	}
 }
 
 // lookup finds the version of a registered resource.

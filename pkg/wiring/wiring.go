@@ -45,7 +45,8 @@ func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, event
 	if w.proofs, err = newProofs(config, mapper); err != nil {
 		return nil, err
 	}
-	w.tracker = rvtracker.New(rvtracker.Options{Metrics: metrics.Tracker{}, Fencer: w.proofs.prover.Fencer()})
+	w.tracker = rvtracker.New(rvtracker.Options{Metrics: metrics.Tracker{}, Fencer: w.proofs.prover.Fencer(), OnRewind: func() { relist(ctx) }})
+	w.proofs.rewound = w.tracker.Rewound
 	go w.tracker.Run(ctx)
 	context.AfterFunc(ctx, w.proofs.prover.Close)
 	return w, nil
@@ -55,6 +56,14 @@ func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, event
 // controller that makes it.
 func Clients(builder clientbuilder.ControllerClientBuilder) clientbuilder.ControllerClientBuilder {
 	return recordingBuilder{builder}
+}
+
+// relist has every informer of the process list anew: whatever etcd was restored from, none of them has seen
+// what the server shows now, and one that was cut off meanwhile is told nothing any more.
+func relist(ctx context.Context) {
+	n := cache.RelistReflectors()
+	metrics.Relisted()
+	klog.FromContext(ctx).Info("The server was rewound: all informers list anew", "informers", n)
 }
 
 // Store is the consistency.Provider.

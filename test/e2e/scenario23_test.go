@@ -50,8 +50,7 @@ const (
 // behind a load balancer. In the last one connections are refused, as where it talks to the apiserver on its
 // own host. Then client-go resumes its watches where they were, which is in the server's future: no event is
 // told until that resource version is passed. No arm of stock upstream notices; U0 marks every live node
-// Unknown, because its leases stand still. P proves the rewind and stops acting on what it cannot trust, but
-// nothing makes its informers list anew, so it is stuck as long: it is pending until something does.
+// Unknown, because its leases stand still. P proves the rewind and has all its informers list anew.
 var (
 	_ = describe(restored(restoration{
 		title: "a status write in flight", hurts: rig.U1, label: ordinary,
@@ -66,7 +65,7 @@ var (
 		inFlight: truth.DaemonSets, bound: restoreBound, args: []string{"--bump-revision=1000000000", "--mark-compacted"},
 	}))
 	_ = describe(restored(restoration{
-		title: "connections refused meanwhile", hurts: rig.U1, label: pending,
+		title: "connections refused meanwhile", hurts: rig.U1, label: ordinary,
 		inFlight: truth.DaemonSets, bound: restoreBound, refuse: true,
 	}))
 )

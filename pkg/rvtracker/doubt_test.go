@@ -1,0 +1,156 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// restoredFencer answers for each resource with what the server has.
+type restoredFencer map[schema.GroupResource]string
+
+func (f restoredFencer) Fence(_ context.Context, gr schema.GroupResource) (string, error) {
+	if f[gr] == "" {
+		return "", errors.New("down")
+	}
+	return f[gr], nil
+}
+
+// rewound is a bench on which dsA waited for a write of pods that a restore has undone, and sets were at setsRV.
+func rewound(t *testing.T, live restoredFencer, setsRV string) (b *bench, relists *int) {
+	relists = new(int)
+	b = newBench(t, Options{Fencer: live, OnRewind: func() { *relists++ }})
+	b.pods.apply("100")
+	b.sets.apply(setsRV)
+	b.c.WroteAt(dsA, "u", pods, "110")
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	b.safety(10 * time.Second)
+	require.Equal(t, 1, b.metrics.count("rewind"))
+	require.Equal(t, 1, *relists, "every cache is to be listed anew")
+	return b, relists
+}
+
+func TestARewindOfOneResourceIsOneOfAll(t *testing.T) {
+	live := restoredFencer{pods: "62", sets: "62"}
+	b, relists := rewound(t, live, "99")
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken(), "its write is lost")
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	require.Equal(t, WhyDoubt, b.tracker.Sources()[1].Blocked, "sets: nothing has shown yet how they stand")
+
+	b.safety(time.Second)
+	require.Equal(t, 2, b.metrics.count("rewind"))
+	require.Equal(t, 1, *relists, "that was the same rewind")
+	require.Equal(t, WhyRelist, b.tracker.Sources()[1].Blocked)
+	b.pods.apply("63")
+	require.Empty(t, b.takeWoken())
+	b.sets.apply("63")
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
+	require.NoError(t, b.c.EnsureReady(dsA))
+
+	// The next rewind is one again.
+	b.c.WroteAt(dsA, "u", sets, "70")
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	live[pods], live[sets] = "40", "40"
+	b.safety(30 * time.Second)
+	require.Equal(t, 2, *relists)
+}
+
+func TestADoubtedStoreIsListedAnewBeforeItIsTrusted(t *testing.T) {
+	b, relists := rewound(t, restoredFencer{pods: "62", sets: "62"}, "50")
+	b.pods.apply("63")
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	b.safety(time.Second)
+	e := requireNotReady(t, b.c.EnsureReady(dsA))
+	require.Equal(t, WhyDoubt, e.Why, "a fence above 50 does not tell which history the store shows")
+	require.ErrorContains(t, e, "rewound")
+	b.sets.apply("62")
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
+	require.NoError(t, b.c.EnsureReady(dsA))
+	require.Equal(t, 1, *relists)
+	require.Zero(t, b.c.busy.Load())
+}
+
+func TestAMoveAloneDoesNotEndADoubt(t *testing.T) {
+	live := restoredFencer{pods: "62"}
+	b, _ := rewound(t, live, "99")
+	b.pods.apply("63")
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	b.takeWoken()
+	b.safety(time.Second) // no answer for sets
+	b.sets.apply("101")   // an event of the stream before
+	require.Empty(t, b.takeWoken())
+	require.Equal(t, WhyDoubt, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	live[sets] = "62"
+	b.safety(5 * time.Second)
+	require.Equal(t, WhyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+}
+
+func TestAFenceFromBeforeTheDoubtDoesNotEndIt(t *testing.T) {
+	b := newBench(t, Options{OnRewind: func() {}})
+	b.pods.apply("100")
+	b.sets.apply("50")
+	early := b.source(sets).BeginFence()
+	require.Equal(t, VerdictRewind, b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62"))
+	b.sets.apply("51")
+	require.Equal(t, VerdictConsistent, b.source(sets).ObserveFence(early, "90"))
+	require.Equal(t, WhyDoubt, b.tracker.Sources()[1].Blocked)
+	require.False(t, b.source(sets).Reached("51"))
+	b.source(sets).ObserveFence(b.source(sets).BeginFence(), "91")
+	require.True(t, b.source(sets).Reached("51"))
+}
+
+// A quiet resource in an etcd of its own is listed anew at the resource version that its store had.
+func TestADoubtEndsThoughTheStoreStandsStill(t *testing.T) {
+	b, _ := rewound(t, restoredFencer{pods: "62", sets: "500"}, "500")
+	b.pods.apply("63")
+	b.takeWoken()
+	b.safety(time.Second)
+	b.sets.apply("500")
+	require.Equal(t, WhyDoubt, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	b.safety(30 * time.Second)
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWokenNow())
+	require.NoError(t, b.c.EnsureReady(dsA))
+}
+
+func TestADoubtThatNothingCanSettleIsGivenUp(t *testing.T) {
+	b := newBench(t, Options{Fencer: &fakeFencer{err: ErrUnprovable}, OnRewind: func() {}})
+	b.pods.apply("100")
+	b.sets.apply("99")
+	b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62")
+	b.pods.apply("63")
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	for range 11 {
+		b.safety(30 * time.Second)
+	}
+	require.NoError(t, b.c.EnsureReady(dsA))
+}
+
+func TestARewindFoundElsewhere(t *testing.T) {
+	relists := 0
+	b := newBench(t, Options{Fencer: restoredFencer{pods: "62", sets: "62"}, OnRewind: func() { relists++ }})
+	b.pods.apply("100")
+	b.sets.apply("99")
+	for range 3 {
+		b.tracker.Rewound()
+		b.safety(time.Second)
+	}
+	require.Equal(t, 1, relists, "each resource that is looked at shows the same one")
+	require.Equal(t, 2, b.metrics.count("rewind"))
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	b.pods.apply("62")
+	b.sets.apply("62")
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
+	b.clock.Step(outsideInterval)
+	b.tracker.Rewound()
+	b.pump()
+	require.Equal(t, 2, relists)
+}
