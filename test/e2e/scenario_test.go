@@ -42,6 +42,8 @@ type scenario struct {
 	hurts   rig.Arm
 	rules   []string
 	options rig.Options
+	// idle says that no DaemonSet has a reason to wait for its caches.
+	idle    bool
 	timeout time.Duration
 	run     func(ctx context.Context, r *run)
 }
@@ -103,7 +105,7 @@ func (s scenario) runOn(ctx context.Context, arm rig.Arm) {
 	options.Arm = arm
 	fixture, err := rig.Start(ctx, options)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	r := &run{Rig: fixture}
+	r := &run{Rig: fixture, idle: s.idle}
 	ginkgo.DeferCleanup(func(ctx context.Context) {
 		results.add(s, arm, r, time.Since(started), ginkgo.CurrentSpecReport().Failed())
 		if ginkgo.CurrentSpecReport().Failed() || os.Getenv("KEEP") != "" {

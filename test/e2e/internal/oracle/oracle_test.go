@@ -245,7 +245,7 @@ func TestOracles(t *testing.T) {
 			tt.history(h)
 			record := truth.Replay(h.events)
 			found := Surplus(record)
-			found = append(found, Unjustified(record, h.writes, nil, DaemonSetDeletes)...)
+			found = append(found, Unjustified(record, h.writes, Deaths{}, DaemonSetDeletes)...)
 			found = append(found, BehindOwnWrites(record, h.writes)...)
 			if got := Count(found); !maps.Equal(got, tt.want) {
 				t.Errorf("found %v, want %v: %v", got, tt.want, found)

@@ -10,8 +10,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/kubernetes/pkg/controller/daemon"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
@@ -33,9 +31,9 @@ type Deletion struct {
 type Judge func(t *truth.Recorder, d Deletion) (why string)
 
 // Unjustified is S2: every pod deleted by one of kube-controller-manager's controllers must have a judge
-// that says why, and no node may become other than Ready, or get a taint for that, unless it is in dead.
+// that says why, and no node may be marked Unknown, or tainted for not being Ready, but as deaths allow.
 // It needs pods, nodes, daemonsets and controllerrevisions recorded.
-func Unjustified(t *truth.Recorder, writes []controlplane.AuditEvent, dead sets.Set[string], judges ...Judge) []Violation {
+func Unjustified(t *truth.Recorder, writes []controlplane.AuditEvent, deaths Deaths, judges ...Judge) []Violation {
 	var out []Violation
 	for _, d := range deletions(t, writes) {
 		why := ""
@@ -51,7 +49,7 @@ func Unjustified(t *truth.Recorder, writes []controlplane.AuditEvent, dead sets.
 			})
 		}
 	}
-	return sorted(append(out, nodesWronged(t, dead)...))
+	return sorted(append(out, nodesWronged(t, deaths)...))
 }
 
 // deletions joins what the audit log says (who) with the truth (what it was at that moment).
@@ -74,31 +72,6 @@ func deletions(t *truth.Recorder, writes []controlplane.AuditEvent) []Deletion {
 		}
 		if write, ok := by[e.Namespace+"/"+e.Name]; ok {
 			out = append(out, Deletion{By: write.ServiceAccount(), Pod: pod(before), RV: e.RV, Request: write})
-		}
-	}
-	return out
-}
-
-// nodesWronged looks for nodes marked not Ready though they were alive.
-func nodesWronged(t *truth.Recorder, dead sets.Set[string]) []Violation {
-	var out []Violation
-	for _, e := range t.Events(truth.Nodes) {
-		if e.Initial || e.Type != watch.Modified || dead.Has(e.Name) {
-			continue
-		}
-		node := e.Object.(*corev1.Node)
-		violation := Violation{Oracle: "S2", Object: e.Name, RV: e.RV, Time: e.Time}
-		for _, c := range node.Status.Conditions {
-			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
-				violation.Rule, violation.Detail = "live node marked Unknown", c.Reason
-				out = append(out, violation)
-			}
-		}
-		for _, taint := range node.Spec.Taints {
-			if taint.Key == corev1.TaintNodeUnreachable || taint.Key == corev1.TaintNodeNotReady {
-				violation.Rule, violation.Detail = "live node tainted", taint.ToString()
-				out = append(out, violation)
-			}
 		}
 	}
 	return out

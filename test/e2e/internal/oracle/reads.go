@@ -1,0 +1,61 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package oracle
+
+import (
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+)
+
+// Reads are when a kube-controller-manager asked an apiserver what its caches should have told it.
+type Reads struct {
+	// Live are GETs and LISTs of nodes, of their leases, and of what device taints come from.
+	Live []time.Time
+	// Probes are the requests of package freshness, which have a budget of their own.
+	Probes []time.Time
+}
+
+// liveResources are those that node lifecycle and the taint evictions may read live.
+var liveResources = map[string]bool{
+	"leases": true, "nodes": true, "resourceslices": true, "devicetaintrules": true, "resourceclaims": true,
+}
+
+// ReadsIn picks the reads that were asked in [from, to), refused ones too. What fills an informer is not one
+// of them, nor is a read that the apiserver may answer from its own cache, nor leader election.
+func ReadsIn(events []controlplane.AuditEvent, from, to time.Time) Reads {
+	var out Reads
+	for i := range events {
+		e := &events[i]
+		at := e.RequestReceivedTimestamp
+		if e.Stage != "ResponseComplete" || !strings.HasPrefix(e.UserAgent, "kube-controller-manager/") || at.Before(from) || !at.Before(to) {
+			continue
+		}
+		if strings.Contains(e.UserAgent, " freshness") {
+			out.Probes = append(out.Probes, at)
+			continue
+		}
+		if e.Verb != "get" && e.Verb != "list" || !liveResources[e.ObjectRef.Resource] || e.ObjectRef.Namespace == metav1.NamespaceSystem ||
+			strings.Contains(e.UserAgent, "informers") || strings.Contains(e.RequestURI, "resourceVersion=0") {
+			continue
+		}
+		out.Live = append(out.Live, at)
+	}
+	return out
+}
+
+// Busiest returns the largest number of times within one window.
+func Busiest(times []time.Time, window time.Duration) int {
+	most, first := 0, 0
+	for i, at := range times { // the audit log is in order but for requests under way together
+		for at.Sub(times[first]) >= window {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
+}
