@@ -11,6 +11,11 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/fresh-kcm/fresh-kcm/build/manifests"
 )
 
 // KCM is a kube-controller-manager.
@@ -129,10 +134,25 @@ func (c *Cluster) StartKCM(ctx context.Context, options KCMOptions) (*KCM, error
 			return err
 		}
 	}
+	if options.Arm == ArmP {
+		if err := c.grantLiveReads(ctx); err != nil {
+			return nil, k.errorf("start", err)
+		}
+	}
 	if err := k.start(ctx); err != nil {
 		return nil, err
 	}
 	return k, nil
+}
+
+// grantLiveReads applies the manifest that goes with this project's binary.
+func (c *Cluster) grantLiveReads(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(c.AdminConfig())
+	if err != nil {
+		return fmt.Errorf("granting live reads: %w", err)
+	}
+	// The apiserver makes its namespaces soon after it is ready, not before.
+	return retry(ctx, apierrors.IsNotFound, func() error { return manifests.ApplyRBAC(ctx, client) })
 }
 
 func (c *Cluster) newKCM(options KCMOptions) (*KCM, error) {

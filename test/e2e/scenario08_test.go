@@ -20,7 +20,7 @@ import (
 // A label is put on the lease of a dead node. That is no heartbeat, but U1 compares resource versions: it takes
 // its cache for stale, finds it fresh in the next pass, and so on (gap 3).
 var _ = describe(scenario{
-	number: 8, title: "label put on the lease of a dead node", label: ordinary,
+	number: 8, title: "label put on the lease of a dead node", label: pending,
 	hurts: rig.U1, rules: []string{ruleUnmarked, ruleLate},
 	options: shortTiming.rig(controlplane.NodeOptions{Count: 10}), idle: true,
 	timeout: 4 * time.Minute,
