@@ -65,6 +65,9 @@ func (t *table) write(out io.Writer) error {
 	byTitle := map[string][]row{}
 	for _, r := range t.rows {
 		title := fmt.Sprintf("Scenario %d: %s", r.number, r.title)
+		if r.number == 0 {
+			title = r.title
+		}
 		if byTitle[title] == nil {
 			titles = append(titles, title)
 		}

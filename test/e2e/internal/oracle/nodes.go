@@ -144,14 +144,19 @@ func changes(t *truth.Recorder, visit func(before, after truth.Event)) {
 	}
 }
 
-// nodesWronged looks for nodes marked not Ready, or tainted for it, though they were alive.
+// nodesWronged looks for nodes marked not Ready, or tainted for it, though they were alive. A node that says
+// itself that it is not Ready, or has said nothing yet, or did so a moment ago, may be tainted for that.
 func nodesWronged(t *truth.Recorder, deaths Deaths) []Violation {
 	var out []Violation
+	notReady := map[types.UID]time.Time{}
 	var alive map[string][]time.Time
 	if deaths.Grace > 0 {
 		alive = signs(t)
 	}
 	changes(t, func(before, e truth.Event) {
+		if ready := condition(before); ready == nil || ready.Status == corev1.ConditionFalse {
+			notReady[e.UID] = e.Time
+		}
 		violation := Violation{Oracle: "S2", Object: e.Name, RV: e.RV, Time: e.Time}
 		if isUnknown(e) && !isUnknown(before) {
 			switch silent := silence(alive[e.Name], e.Time); {
@@ -164,6 +169,9 @@ func nodesWronged(t *truth.Recorder, deaths Deaths) []Violation {
 			}
 		}
 		for _, taint := range added(before, e) {
+			if taint.Key == corev1.TaintNodeNotReady && e.Time.Sub(notReady[e.UID]) < recorderSlack {
+				continue
+			}
 			if (taint.Key == corev1.TaintNodeUnreachable || taint.Key == corev1.TaintNodeNotReady) && !deaths.Nodes.Has(e.Name) {
 				violation.Rule, violation.Detail = RuleLiveTainted, taint.ToString()
 				out = append(out, violation)

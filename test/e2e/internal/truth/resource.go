@@ -23,6 +23,7 @@ var (
 	Nodes               = schema.GroupResource{Resource: "nodes"}
 	DaemonSets          = schema.GroupResource{Group: "apps", Resource: "daemonsets"}
 	ControllerRevisions = schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}
+	ReplicaSets         = schema.GroupResource{Group: "apps", Resource: "replicasets"}
 	Leases              = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 )
 
