@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
@@ -47,6 +48,9 @@ type Store struct {
 	prover prover // nil: nothing is proven
 	start  *start // nil: the first reconcile waits for nothing
 	caches map[schema.GroupResource]consistency.LastSyncRVGetter
+	// budget and reports are for the guards of disruptive actions; nil: there are none.
+	budget  circuitbreaker.Reader
+	reports *reporter
 
 	mu  sync.Mutex
 	add func(key string)

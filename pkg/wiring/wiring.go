@@ -82,7 +82,7 @@ func (w *Wiring) Store(controller string, stores map[schema.GroupResource]consis
 	}
 	slices.SortFunc(resources, func(a, b schema.GroupResource) int { return cmp.Compare(a.String(), b.String()) })
 	metrics.Tracker{}.Init(controller, resources...)
-	s.prover = w.proofs
+	s.prover, s.budget, s.reports = w.proofs, w.budget, w.reports
 	s.start = &start{}
 	go s.start.run(w.ctx, controller, w.proofs, w.since, resources, s.wake)
 	return s

@@ -1,0 +1,266 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package circuitbreaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+)
+
+const (
+	// proofAge is how old a proof may be when an eviction is begun.
+	proofAge = 2 * time.Second
+	// evictionsAtOnce is how many evictions of a controller send requests at once. Upstream has no
+	// bound: of a thousand pods that are due together the last would be deleted when it has waited a
+	// minute for the client's rate limiter, on what was known before. Ten keep a client of 20 queries
+	// a second busy, and wait half a second each.
+	evictionsAtOnce = 10
+)
+
+var (
+	nodesResource = schema.GroupResource{Resource: "nodes"}
+	podsResource  = schema.GroupResource{Resource: "pods"}
+)
+
+// EvictionOptions are what the guard of a controller's evictions needs. All fields are required.
+type EvictionOptions struct {
+	// Controller labels metrics, logs and live reads.
+	Controller string
+	// Prove says whether the cache of a resource is as new as the server was at asOf.
+	Prove func(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof
+	// Reader is the budget of live reads.
+	Reader Reader
+	// Report says on a pod that its eviction waits. It must not block.
+	Report func(pod types.NamespacedName, uid types.UID, message string)
+}
+
+// TaintGuard decides on evictions because of node taints when they are due. It promises:
+//
+//   - A pod is deleted only if its node, as the server had it no earlier than when the eviction was due
+//     and no longer than 5 s before the deletion is begun, has taints that the pod, as the server has it
+//     then, does not tolerate or has tolerated for long enough; and only the pod, by UID, that the
+//     eviction was scheduled for.
+//   - One proof of the nodes answers for all pods; if none can be had, one live read of the node for all
+//     of its pods.
+//   - Nothing is lost: an eviction of which nothing can be known is tried again, and one that was
+//     cancelled on a live read is looked at again when the cache has caught up.
+//   - While the cache is fresh, an eviction is no later than it takes to prove that.
+//
+// All methods may be called concurrently.
+type TaintGuard struct {
+	EvictionOptions
+	evictor  consistency.Evictor
+	nodes    *liveReads[*corev1.Node]
+	rechecks *rechecks[recheckNode]
+	slots    chan struct{}
+}
+
+var _ consistency.EvictionGuard = &TaintGuard{}
+
+type recheckNode struct {
+	node     string
+	resource schema.GroupResource
+}
+
+// NewTaintGuard returns a guard that works until ctx ends.
+func NewTaintGuard(ctx context.Context, o EvictionOptions, evictor consistency.Evictor) *TaintGuard {
+	metrics.InitEvictions(o.Controller)
+	metrics.InitLiveReads(o.Controller, nodesResource)
+	return &TaintGuard{
+		EvictionOptions: o,
+		evictor:         evictor,
+		nodes:           newLiveReads(ctx, o.Controller, nodesResource, o.Reader, evictor.LiveNode),
+		rechecks:        newRechecks[recheckNode](ctx),
+		slots:           make(chan struct{}, evictionsAtOnce),
+	}
+}
+
+// taintState is what is kept of an eviction from one try to the next.
+type taintState struct {
+	evictionWait
+	// seen is the node as a live read showed it, since when the tolerations count.
+	seen *corev1.Node
+}
+
+// refusal is why a pod is not evicted now. At, if set, is when it will be, counting from start.
+type refusal struct {
+	reason    metrics.CancelReason
+	at, start time.Time
+}
+
+func (r *refusal) Error() string { return string(r.reason) }
+
+// errUnwanted stops an eviction that the controller has called off or replaced meanwhile.
+var errUnwanted = errors.New("called off")
+
+// Evict implements consistency.EvictionGuard.
+func (g *TaintGuard) Evict(ctx context.Context, e consistency.Eviction, due time.Time, wanted func() bool) *consistency.RetryEviction {
+	state, ok := e.State.(*taintState)
+	if !ok {
+		state = &taintState{}
+		e.State = state
+	}
+	view, err := g.view(ctx, e.Node, recent(due, proofAge))
+	if err != nil {
+		return g.wait(ctx, e, due, metrics.WaitUnknown, err)
+	}
+	if !view.tainted() {
+		return g.cancel(ctx, e, view, &refusal{reason: metrics.CancelNotTainted}, wanted)
+	}
+	select {
+	case g.slots <- struct{}{}:
+		defer func() { <-g.slots }()
+	case <-ctx.Done():
+		return g.wait(ctx, e, due, metrics.WaitFailed, context.Cause(ctx))
+	}
+	if oldest := time.Now().Add(-view.maxAge()); view.at.Before(oldest) {
+		if view, err = g.view(ctx, e.Node, oldest); err != nil {
+			return g.wait(ctx, e, due, metrics.WaitUnknown, err)
+		}
+	}
+	err = g.evictor.EvictPod(ctx, e.Pod, state.dueSince(due), func(pod *corev1.Pod) error {
+		if refused := g.judge(ctx, e, state, view, pod); refused != nil {
+			return refused
+		}
+		if !wanted() {
+			return errUnwanted
+		}
+		return nil
+	})
+	var refused *refusal
+	switch {
+	case err == nil, errors.Is(err, errUnwanted), apierrors.IsNotFound(err):
+		state.end(g.Controller)
+		return nil
+	case errors.As(err, &refused):
+		return g.cancel(ctx, e, view, refused, wanted)
+	}
+	return g.wait(ctx, e, due, metrics.WaitFailed, err)
+}
+
+// recent is due, unless that is long ago: the process may have been stopped meanwhile.
+func recent(due time.Time, age time.Duration) time.Time {
+	if oldest := time.Now().Add(-age); due.Before(oldest) {
+		return oldest
+	}
+	return due
+}
+
+// judge returns nil if the pod is to be evicted now.
+func (g *TaintGuard) judge(ctx context.Context, e consistency.Eviction, state *taintState, view nodeView, pod *corev1.Pod) *refusal {
+	if pod.UID != e.UID || pod.Spec.NodeName != e.Node {
+		return &refusal{reason: metrics.CancelReplaced}
+	}
+	if !view.tainted() {
+		return &refusal{reason: metrics.CancelNotTainted}
+	}
+	tolerated := g.evictor.Tolerated(ctx, pod, noExecute(view.node))
+	switch {
+	case tolerated == 0:
+		return nil
+	case tolerated < 0:
+		return &refusal{reason: metrics.CancelTolerated}
+	}
+	start := g.start(e, state, view)
+	if at := start.Add(tolerated); at.After(time.Now()) {
+		return &refusal{reason: metrics.CancelTooEarly, at: at, start: start}
+	}
+	return nil
+}
+
+// start is since when the tolerations count: as upstream has it, since the controller saw the node
+// tainted. What it saw through the cache ends where a live read shows a node whose taints may have come
+// later: then they count from that read.
+func (g *TaintGuard) start(e consistency.Eviction, state *taintState, view nodeView) time.Time {
+	if !view.live {
+		return e.Start
+	}
+	before := state.seen
+	if before == nil {
+		before, _ = g.evictor.CachedNode(e.Node)
+	}
+	known := before != nil && sameTaints(before, view.node, state.seen != nil)
+	state.seen = view.node
+	if known {
+		return e.Start
+	}
+	return view.at
+}
+
+// cancel calls the eviction off, or puts it off until it is due by what is known now.
+func (g *TaintGuard) cancel(ctx context.Context, e consistency.Eviction, view nodeView, r *refusal, wanted func() bool) *consistency.RetryEviction {
+	state := e.State.(*taintState)
+	state.end(g.Controller)
+	if !wanted() {
+		return nil
+	}
+	metrics.EvictionCancelled(g.Controller, r.reason)
+	logger := klog.FromContext(ctx)
+	if r.reason == metrics.CancelTooEarly {
+		logger.Info("An eviction is put off: the taints are tolerated for longer", "controller", g.Controller, "pod", e.Pod, "node", e.Node, "until", r.at, "basis", view)
+		e.Start = r.start
+		return &consistency.RetryEviction{At: r.at, Eviction: e, Cancelled: func() { state.end(g.Controller) }}
+	}
+	logger.Info("An eviction is cancelled: the server's state does not call for it", "controller", g.Controller, "pod", e.Pod, "node", e.Node, "reason", r.reason, "basis", view)
+	if r.reason == metrics.CancelReplaced {
+		// The controller may have seen the new pod, and not scheduled it because of this eviction.
+		g.recheck(e.Node, podsResource)
+		return nil
+	}
+	g.evictor.Cancelled(e.Pod)
+	if view.live {
+		g.recheck(e.Node, nodesResource)
+	}
+	return nil
+}
+
+func (g *TaintGuard) recheck(node string, resource schema.GroupResource) {
+	g.rechecks.add(recheckNode{node, resource}, func(ctx context.Context, asOf time.Time) bool {
+		return g.Prove(ctx, resource, asOf).Fresh()
+	}, func() { g.evictor.Recheck(node) })
+}
+
+// wait puts off an eviction of which nothing can be known, or whose requests failed.
+func (g *TaintGuard) wait(ctx context.Context, e consistency.Eviction, due time.Time, cause metrics.WaitCause, why error) *consistency.RetryEviction {
+	state := e.State.(*taintState)
+	if ctx.Err() != nil {
+		state.end(g.Controller)
+		return nil
+	}
+	metrics.EvictionWaits(g.Controller, cause)
+	delay, first, tell := state.again(g.Controller, due, retryAfter(why))
+	if first {
+		klog.FromContext(ctx).Info("An eviction waits", "controller", g.Controller, "pod", e.Pod, "node", e.Node, "cause", cause, "why", why.Error())
+	}
+	if tell {
+		g.Report(e.Pod, e.UID, fmt.Sprintf("Eviction because of the taints of node %s has been due for %s and waits: %s",
+			e.Node, time.Since(state.dueSince(due)).Round(time.Second), why))
+	}
+	// Whole seconds, so that those that wait together are tried together and share what is asked for them.
+	return &consistency.RetryEviction{At: time.Now().Add(delay).Truncate(time.Second), Eviction: e, Cancelled: func() { state.end(g.Controller) }}
+}
+
+// retryAfter is how long the server wants to be left alone.
+func retryAfter(err error) time.Duration {
+	var unknown *unknownError
+	if errors.As(err, &unknown) && unknown.proof.RetryAfter > 0 {
+		return unknown.proof.RetryAfter
+	}
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		return time.Duration(seconds) * time.Second
+	}
+	return 0
+}

@@ -1,0 +1,39 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wiring
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
+)
+
+// EvictionWaitsReason is the reason of the Warning event on a pod whose eviction has been due for more
+// than a minute and waits until it can be known whether the pod is to be evicted.
+const EvictionWaitsReason = "EvictionWaits"
+
+// GuardEvictions implements what consistency.GuardEvictions asks for. Without proofs there is no guard.
+func (s *Store) GuardEvictions(ctx context.Context, evictor consistency.Evictor) consistency.EvictionGuard {
+	if s.prover == nil || s.budget == nil {
+		return nil
+	}
+	return circuitbreaker.NewTaintGuard(ctx, s.evictionOptions(), evictor)
+}
+
+func (s *Store) evictionOptions() circuitbreaker.EvictionOptions {
+	return circuitbreaker.EvictionOptions{Controller: s.name, Prove: s.prover.prove, Reader: s.budget, Report: s.reports.evictionWaits}
+}
+
+// evictionWaits says on a pod that its eviction waits, and why.
+func (r *reporter) evictionWaits(pod types.NamespacedName, uid types.UID, message string) {
+	if r == nil || r.events == nil {
+		return
+	}
+	object := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: uid}
+	r.events.Event(object, corev1.EventTypeWarning, EvictionWaitsReason, message)
+}
