@@ -6,4 +6,7 @@
 //
 // Budget is the one budget of live reads of the process: fences and proofs (package freshness) have a
 // budget of their own, and are always tried first.
+//
+// Nodes is the breaker of node lifecycle: it says which silent nodes are dead, and which are only
+// missing from a stale cache of leases.
 package circuitbreaker

@@ -85,7 +85,7 @@ func Register() {
 	register.Do(func() {
 		legacyregistry.MustRegister(waits, waitDuration, parkedOwners, writeToCache, staleCaches, droppedRecords,
 			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, relists, fences,
-			liveReads, budgetWaits,
+			liveReads, budgetWaits, breakerOpen, breakerTrips, heldPasses, verifications,
 			cancelledEvictions, evictionWaits, waitingEvictions)
 	})
 }

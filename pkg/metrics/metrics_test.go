@@ -25,6 +25,8 @@ func TestSeriesExistAtZero(t *testing.T) {
 	Tracker{}.Init("zero", pods)
 	InitLiveReads("zero", pods)
 	InitEvictions("zero")
+	InitBreaker("zero")
+	InitVerifications("zero", pods)
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	require.NoError(t, err)
 	series := map[string]int{}
@@ -38,7 +40,7 @@ func TestSeriesExistAtZero(t *testing.T) {
 			require.Zero(t, m.GetCounter().GetValue()+m.GetGauge().GetValue()+float64(m.GetHistogram().GetSampleCount()), "%s %s", family.GetName(), m)
 		}
 	}
-	require.Len(t, series, 18, "every metric has a series before anything happens: %v", series)
+	require.Len(t, series, 22, "every metric has a series before anything happens: %v", series)
 }
 
 func TestTracker(t *testing.T) {

@@ -85,7 +85,20 @@ func (w *Wiring) Store(controller string, stores map[schema.GroupResource]consis
 	s.prover, s.budget, s.reports = w.proofs, w.budget, w.reports
 	s.start = &start{}
 	go s.start.run(w.ctx, controller, w.proofs, w.since, resources, s.wake)
+	if controller == nodeLifecycle {
+		return w.nodeStore(s)
+	}
 	return s
+}
+
+// nodeStore is the store of node lifecycle.
+func (w *Wiring) nodeStore(s *Store) *NodeStore {
+	n := NewNodeStore(s, w.budget, w.proofs.prove)
+	n.report = w.reports.reportNodes
+	if leases, ok := s.caches[leaseResource].(cache.Store); ok {
+		n.reached = w.tracker.Register(leaseResource, leases).Reached
+	}
+	return n
 }
 
 // NewStore returns a controller's consistency store that is kept by the tracker and proves nothing.

@@ -1,0 +1,199 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package circuitbreaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	coordv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// pageSize of a live list.
+	pageSize = 500
+	// pageInterval times the number of pages is the least time from one list to the next, so that there
+	// are at most 30 reads a minute, whatever the number of nodes (B5), and one in each pass of 5 s up
+	// to 1,000 nodes, so that the dead are found as fast as from a cache. From grace/2 on, that is past
+	// 6,000 nodes at 50 s, the budget alone is the limit: a live node must be seen to renew in time.
+	pageInterval = 2 * time.Second
+	// refusedHold is how long a list that was refused is not tried again, and the longest that the server
+	// can ask for.
+	refusedHold = time.Minute
+)
+
+// liveLeases is what was read from the server last.
+type liveLeases struct {
+	list *leaseList
+	// next is when the next list may be read; until then err is what came of the last attempt.
+	next time.Time
+	err  error
+	// reading is closed when the list that is being read has ended.
+	reading chan struct{}
+	// refused is set while lists are forbidden.
+	refused bool
+	// read are leases that were read one by one because lists are refused.
+	read map[string]leaseRead
+}
+
+// leaseList is a consistent list of kube-node-lease that was begun at a local time.
+type leaseList struct {
+	at    time.Time
+	pages int
+	evidence
+}
+
+// leaseRead is one lease, nil if the server has none.
+type leaseRead struct {
+	at    time.Time
+	lease *coordv1.Lease
+}
+
+var errTooSoon = errors.New("the leases were listed just now; the next list is not due yet")
+
+// interval is the least time from this list to the next.
+func (n *Nodes) interval(l *leaseList) time.Duration {
+	return min(time.Duration(max(l.pages, 1))*pageInterval, n.opts.Grace/2)
+}
+
+// leasesStillGood reports whether the last list is one that a pass may run on.
+func (n *Nodes) leasesStillGood(now time.Time) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.leases.list
+	return l != nil && now.Sub(l.at) < max(n.interval(l), n.opts.Grace/4)
+}
+
+// liveLeases returns a list begun at asOf or later. One is read at a time, for all who ask.
+func (n *Nodes) liveLeases(ctx context.Context, asOf time.Time) (*leaseList, error) {
+	for {
+		n.mu.Lock()
+		l := &n.leases
+		if l.list != nil && !l.list.at.Before(asOf) {
+			n.mu.Unlock()
+			return l.list, nil
+		}
+		if reading := l.reading; reading != nil {
+			n.mu.Unlock()
+			select {
+			case <-reading:
+				continue
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		if time.Now().Before(l.next) {
+			err := l.err
+			n.mu.Unlock()
+			if err == nil {
+				err = errTooSoon
+			}
+			return nil, err
+		}
+		done := make(chan struct{})
+		l.reading = done
+		n.mu.Unlock()
+
+		list, err := n.readLeases(ctx)
+		n.mu.Lock()
+		l.reading, l.err = nil, err
+		if err == nil {
+			l.list, l.next, l.refused = list, list.at.Add(n.interval(list)), false
+		} else {
+			l.next = time.Now().Add(max(pageInterval, min(retryAfter(err), refusedHold)))
+			if forbidden(err) {
+				n.refused(ctx, err)
+			}
+		}
+		close(done)
+		n.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		if list.at.Before(asOf) {
+			return nil, errTooSoon
+		}
+		return list, nil
+	}
+}
+
+// refused notes that lists are forbidden. The mutex is held.
+func (n *Nodes) refused(ctx context.Context, err error) {
+	n.leases.next = time.Now().Add(refusedHold)
+	if !n.leases.refused {
+		klog.FromContext(ctx).Error(err, "Leases cannot be listed: silent nodes are verified one by one; give the node controller list on leases in kube-node-lease", "controller", n.opts.Controller)
+	}
+	n.leases.refused = true
+}
+
+// readLeases reads the whole list, page by page, from the server's present state.
+func (n *Nodes) readLeases(ctx context.Context) (*leaseList, error) {
+	out := &leaseList{at: time.Now(), evidence: evidence{leases: map[string]*coordv1.Lease{}}}
+	for opts := (metav1.ListOptions{Limit: pageSize}); ; {
+		var page *coordv1.LeaseList
+		err := n.read(ctx, func(ctx context.Context) (err error) {
+			page, err = n.opts.ListLeases(ctx, opts)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("listing leases: %w", err)
+		}
+		for i := range page.Items {
+			out.leases[page.Items[i].Name] = &page.Items[i]
+		}
+		out.pages++
+		out.resourceVersion = page.ResourceVersion
+		if opts.Continue = page.Continue; opts.Continue == "" {
+			return out, nil
+		}
+	}
+}
+
+// read makes one live read of leases. What could not be sent within readTimeout is not sent.
+func (n *Nodes) read(ctx context.Context, read func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return n.opts.Budget.Read(ctx, n.opts.Controller, leasesResource, read)
+}
+
+// liveLease reads one lease, because lists are refused. A lease that was read at asOf or later is not
+// read again.
+func (n *Nodes) liveLease(ctx context.Context, name string, asOf time.Time) (leaseRead, error) {
+	n.mu.Lock()
+	known, ok := n.leases.read[name]
+	// While the cache is known to be stale, one lease says nothing of the others, and the pass goes on
+	// only for those that need no verification. The reads of a pass end when the next one is due.
+	open, late := !n.openedAt.IsZero(), time.Since(n.pass.began) > readTimeout
+	n.mu.Unlock()
+	switch {
+	case ok && !known.at.Before(asOf):
+		return known, nil
+	case open:
+		return leaseRead{}, errors.New("the cache of leases is stale and lists are refused")
+	case late:
+		return leaseRead{}, errors.New("the time for single reads in this pass is over")
+	}
+	out := leaseRead{at: time.Now()}
+	err := n.read(ctx, func(ctx context.Context) (err error) {
+		out.lease, err = n.opts.GetLease(ctx, name)
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		out.lease, err = nil, nil
+	}
+	if err != nil {
+		return leaseRead{}, fmt.Errorf("reading the lease of %s: %w", name, err)
+	}
+	n.mu.Lock()
+	n.leases.read[name] = out
+	n.mu.Unlock()
+	return out, nil
+}
+
+func forbidden(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }

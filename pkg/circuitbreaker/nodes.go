@@ -1,0 +1,274 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package circuitbreaker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	coordv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+)
+
+var leasesResource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+
+const (
+	// proofTimeout bounds a proof: a fence, time for the cache to pass it, and a quiet proof by watch.
+	proofTimeout = 6 * time.Second
+	// readTimeout bounds a live read, and the wait for the budget before it.
+	readTimeout = 5 * time.Second
+	// reportAfter is how long nothing could be verified before Report is called.
+	reportAfter = time.Minute
+	// maxSkew is how far the server's clock may be from ours for a new node's age to be told wrong.
+	maxSkew = time.Hour
+)
+
+// NodesOptions of Nodes. All but Report are required.
+type NodesOptions struct {
+	// Controller is the name in the budget and in metrics.
+	Controller string
+	// Grace is how long a node may be silent before it is taken for dead.
+	Grace time.Duration
+	// Prove says whether the cache of leases or nodes is as new as the server was at asOf.
+	Prove func(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof
+	// Reached says whether the cache of leases has passed a resource version.
+	Reached func(resourceVersion string) bool
+	// Lease and Node read the caches; nil if they have no such object.
+	Lease func(name string) *coordv1.Lease
+	Node  func(name string) *corev1.Node
+	// ListLeases reads a page of kube-node-lease, and GetLease and GetNode one object, from the server.
+	ListLeases func(ctx context.Context, opts metav1.ListOptions) (*coordv1.LeaseList, error)
+	GetLease   func(ctx context.Context, name string) (*coordv1.Lease, error)
+	GetNode    func(ctx context.Context, name string) (*corev1.Node, error)
+	// Budget of live reads.
+	Budget *Budget
+	// Report is told, once each time, that for a minute nothing could be verified.
+	Report func(ctx context.Context, cause string)
+}
+
+// Nodes is the breaker of node lifecycle. It is closed while the cache of leases is good enough to act
+// on. It opens when the server is shown to have a heartbeat that the cache lacks; passes then run on a
+// live list of the leases, or are held if none can be had, until the cache has what the list has.
+// Heartbeats are compared by renewTime, never by resource version (a metadata edit is no heartbeat),
+// and renewTimes never with a local clock. All methods may be called concurrently, but for BeginPass.
+type Nodes struct {
+	opts NodesOptions
+
+	mu sync.Mutex
+	// openedAt is when the breaker opened; zero while it is closed.
+	openedAt time.Time
+	// evidence is what the cache must have for the breaker to close.
+	evidence evidence
+	held     bool
+	heldNow  int // passes in a row
+	leases   liveLeases
+	nodes    map[string]nodeRead
+	pass     passState
+	// inconclusiveSince is since when nothing could be verified; reported is set once that was told.
+	inconclusiveSince time.Time
+	reported          bool
+}
+
+// evidence is a live read that showed more than the cache.
+type evidence struct {
+	leases          map[string]*coordv1.Lease
+	resourceVersion string
+}
+
+// passState is forgotten at the beginning of each pass.
+type passState struct {
+	began time.Time
+	// unproven is set once the leases could not be proven fresh: asking again in the same pass is in vain.
+	unproven bool
+	// dead are the nodes that were confirmed dead.
+	dead map[string]bool
+	// inconclusive is how many nodes could not be verified.
+	inconclusive int
+}
+
+// NewNodes returns a closed breaker.
+func NewNodes(opts NodesOptions) *Nodes {
+	metrics.InitBreaker(opts.Controller)
+	metrics.InitVerifications(opts.Controller, leasesResource, nodesResource)
+	metrics.InitLiveReads(opts.Controller, leasesResource, nodesResource)
+	return &Nodes{opts: opts, pass: passState{dead: map[string]bool{}}, nodes: map[string]nodeRead{}, leases: liveLeases{read: map[string]leaseRead{}}}
+}
+
+// FirstProbe is from when on a node is judged that never posted its status. It is when we first saw it,
+// since its creation is told by the server's clock, which may differ from ours; unless the node is so
+// old, or so far in the future, that no difference of clocks explains it.
+func (n *Nodes) FirstProbe(created, now metav1.Time) metav1.Time {
+	if age := now.Sub(created.Time); age > maxSkew || age < -maxSkew {
+		return created
+	}
+	return now
+}
+
+// BeginPass must be called before each pass over all nodes. It reports whether the pass may be made at
+// all. An open breaker is first tried to be closed; if it stays open, the leases are read from the
+// server, and without them the pass is held.
+func (n *Nodes) BeginPass(ctx context.Context) bool {
+	n.mu.Lock()
+	n.endPass(ctx)
+	now := time.Now()
+	n.pass = passState{began: now, dead: map[string]bool{}}
+	n.prune(now)
+	open := !n.openedAt.IsZero()
+	n.mu.Unlock()
+	if !open || n.tryClose(ctx) {
+		n.hold(ctx, nil)
+		return true
+	}
+	_, err := n.liveLeases(ctx, now)
+	if err != nil && n.leasesStillGood(now) {
+		// It is not yet time for another list, or the last attempt has failed just now.
+		err = nil
+	}
+	if err != nil && n.proveClosed(ctx) {
+		err = nil
+	}
+	n.hold(ctx, err)
+	return err == nil
+}
+
+// endPass looks back at the pass that has ended. The mutex is held.
+func (n *Nodes) endPass(ctx context.Context) {
+	if n.pass.inconclusive == 0 {
+		if !n.held {
+			n.inconclusiveSince, n.reported = time.Time{}, false
+		}
+		return
+	}
+	klog.FromContext(ctx).V(2).Info("Nodes could not be verified in the last pass and keep the condition they had", "nodes", n.pass.inconclusive)
+	n.waits(ctx, "the leases of silent nodes could be neither proven fresh nor read from the server")
+}
+
+// waits notes that nothing could be verified, and tells it after a minute. The mutex is held.
+func (n *Nodes) waits(ctx context.Context, cause string) {
+	now := time.Now()
+	if n.inconclusiveSince.IsZero() {
+		n.inconclusiveSince = n.pass.began
+	}
+	if n.reported || now.Sub(n.inconclusiveSince) < reportAfter {
+		return
+	}
+	n.reported = true
+	klog.FromContext(ctx).Info("Dead nodes cannot be told from live ones", "for", now.Sub(n.inconclusiveSince), "cause", cause)
+	if n.opts.Report != nil {
+		go n.opts.Report(ctx, cause)
+	}
+}
+
+// hold notes whether the pass is held, and says so when that changes.
+func (n *Nodes) hold(ctx context.Context, cause error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	logger := klog.FromContext(ctx)
+	if cause != nil {
+		metrics.HeldPass(n.opts.Controller)
+		if !n.held {
+			logger.Info("Passes over the nodes are held: the cache of leases is stale and the leases cannot be read from the server", "cause", cause.Error())
+		}
+		n.held = true
+		n.heldNow++
+		n.waits(ctx, cause.Error())
+		return
+	}
+	if n.held {
+		logger.Info("Passes over the nodes go on", "held", n.heldNow)
+	}
+	n.held, n.heldNow = false, 0
+}
+
+// prune forgets what nobody can ask for any more. The mutex is held.
+func (n *Nodes) prune(now time.Time) {
+	for name, r := range n.leases.read {
+		if now.Sub(r.at) > n.opts.Grace {
+			delete(n.leases.read, name)
+		}
+	}
+	for name, r := range n.nodes {
+		if now.Sub(r.at) > nodeAge {
+			delete(n.nodes, name)
+		}
+	}
+}
+
+// open opens the breaker, or adds nothing if it is open: a live read has shown more than the cache. The
+// mutex is held.
+func (n *Nodes) open(ctx context.Context, name string, saved, live *coordv1.Lease, e evidence) {
+	n.evidence = e
+	if !n.openedAt.IsZero() {
+		return
+	}
+	n.openedAt = time.Now()
+	metrics.BreakerOpened(n.opts.Controller)
+	klog.FromContext(ctx).Info("The cache of leases is stale: circuit breaker opens, nodes are judged by live reads",
+		"node", klog.KRef("", name), "cachedRenewTime", renewTime(saved), "liveRenewTime", renewTime(live), "liveResourceVersion", e.resourceVersion)
+}
+
+// tryClose closes the breaker, at no cost, if the cache has by now what the live read had.
+func (n *Nodes) tryClose(ctx context.Context) bool {
+	n.mu.Lock()
+	e := n.evidence
+	n.mu.Unlock()
+	if !n.opts.Reached(e.resourceVersion) && !n.has(e) {
+		return false
+	}
+	n.closed(ctx)
+	return true
+}
+
+// proveClosed closes the breaker if the cache is proven fresh now.
+func (n *Nodes) proveClosed(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
+	defer cancel()
+	if !n.opts.Prove(ctx, leasesResource, time.Now().Add(-nodeAge)).Fresh() {
+		return false
+	}
+	n.closed(ctx)
+	return true
+}
+
+// has reports whether the cache has every heartbeat of the evidence. That holds also after the server
+// was rewound, when resource versions say nothing.
+func (n *Nodes) has(e evidence) bool {
+	for name, live := range e.leases {
+		cached := n.opts.Lease(name)
+		if cached == nil || newer(cached, live) {
+			return false
+		}
+	}
+	return true
+}
+
+func (n *Nodes) closed(ctx context.Context) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	metrics.BreakerClosed(n.opts.Controller)
+	klog.FromContext(ctx).Info("The cache of leases has caught up: circuit breaker closes", "open", time.Since(n.openedAt))
+	n.openedAt, n.evidence = time.Time{}, evidence{}
+}
+
+// newer reports whether the lease has a heartbeat that the saved one has not.
+func newer(saved, lease *coordv1.Lease) bool {
+	if lease == nil || lease.Spec.RenewTime == nil {
+		return false
+	}
+	return saved == nil || saved.Spec.RenewTime == nil || saved.Spec.RenewTime.Before(lease.Spec.RenewTime)
+}
+
+func renewTime(lease *coordv1.Lease) string {
+	if lease == nil || lease.Spec.RenewTime == nil {
+		return "none"
+	}
+	return lease.Spec.RenewTime.Format(metav1.RFC3339Micro)
+}

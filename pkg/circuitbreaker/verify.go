@@ -1,0 +1,217 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package circuitbreaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	coordv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+)
+
+// nodeAge is how old a proof of the nodes, or a live read of one, may be that an action is based on.
+const nodeAge = 2 * time.Second
+
+// Lease returns the lease that a pass judges the node by, and how long ago it was renewed; saved is the
+// last one that the node was judged by, and it has been silent for so long. That is the cached lease, as
+// if renewed now, as upstream has it; or while the breaker is open whichever of it and the last live one
+// has the later heartbeat. A node that has been silent for a while makes sure that it is not the cache:
+// so a stale cache is found while the node has most of its grace period left, and dead nodes are found
+// as fast as with a good cache.
+func (n *Nodes) Lease(ctx context.Context, name string, cached, saved *coordv1.Lease, silent time.Duration) (lease *coordv1.Lease, age time.Duration) {
+	if !newer(saved, cached) && silent > n.suspectAfter() && silent <= n.opts.Grace {
+		// Whatever comes of it: if the server had more the breaker is open now.
+		_, _, _ = n.present(ctx, name, saved, time.Now().Add(n.suspectAfter()-silent))
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.openedAt.IsZero() || n.leases.list == nil {
+		return cached, 0
+	}
+	lease = cached
+	if live := n.leases.list.leases[name]; newer(cached, live) {
+		lease = live
+	}
+	return lease, n.age(saved, lease, silent)
+}
+
+// suspectAfter is for how long a node may be silent without anybody looking into it: two heartbeats of
+// a kubelet, by default.
+func (n *Nodes) suspectAfter() time.Duration { return n.opts.Grace * 2 / 5 }
+
+// age is how long ago a lease was renewed, if the one saved was renewed when its node fell silent. A
+// stale cache, or a list now and then, shows a heartbeat late, and a node that died soon after it would
+// be found dead as late. The node's clock is only compared with itself. As it may have been set
+// meanwhile, the node has half its grace period left in any case.
+func (n *Nodes) age(saved, lease *coordv1.Lease, silent time.Duration) time.Duration {
+	if saved == nil || saved.Spec.RenewTime == nil || !newer(saved, lease) {
+		return 0
+	}
+	age := silent - lease.Spec.RenewTime.Sub(saved.Spec.RenewTime.Time)
+	return min(max(age, 0), n.opts.Grace/2)
+}
+
+// ConfirmDead reports whether a node is dead whose last known heartbeat is saved and whose grace period
+// ran out so long ago: whether the server, then or later, had no later heartbeat. If it had one, that is
+// returned, with its age, and the node lives. Neither means that it could not be found out: nothing must
+// then be done to the node, and it is worth asking again in the next pass.
+func (n *Nodes) ConfirmDead(ctx context.Context, name string, saved *coordv1.Lease, overdue time.Duration) (dead bool, lease *coordv1.Lease, age time.Duration) {
+	lease, by, err := n.present(ctx, name, saved, time.Now().Add(-overdue))
+	outcome := metrics.Confirmed
+	n.mu.Lock()
+	switch {
+	case err != nil:
+		outcome = metrics.Inconclusive
+		n.pass.inconclusive++
+		lease = nil
+	case newer(saved, lease):
+		outcome = metrics.Refuted
+		if by != metrics.ByProof {
+			age = n.age(saved, lease, n.opts.Grace+overdue)
+		}
+	default:
+		dead, lease = true, nil
+		n.pass.dead[name] = true
+	}
+	n.mu.Unlock()
+	metrics.Verification(n.opts.Controller, leasesResource, by, outcome)
+	return dead, lease, age
+}
+
+// present returns the lease that the server had at asOf or later, nil if none.
+func (n *Nodes) present(ctx context.Context, name string, saved *coordv1.Lease, asOf time.Time) (*coordv1.Lease, metrics.Evidence, error) {
+	if n.proven(ctx, asOf) {
+		// Read after the proof: what was read before may be older.
+		return n.opts.Lease(name), metrics.ByProof, nil
+	}
+	list, err := n.liveLeases(ctx, asOf)
+	if err == nil {
+		n.compare(ctx, name, saved, list.leases[name], list.evidence)
+		return list.leases[name], metrics.ByList, nil
+	}
+	if !forbidden(err) {
+		return nil, metrics.ByList, err
+	}
+	got, err := n.liveLease(ctx, name, asOf)
+	if err != nil {
+		return nil, metrics.ByGet, err
+	}
+	if got.lease != nil {
+		n.compare(ctx, name, saved, got.lease, evidence{
+			leases: map[string]*coordv1.Lease{name: got.lease}, resourceVersion: got.lease.ResourceVersion})
+	}
+	return got.lease, metrics.ByGet, nil
+}
+
+// proven reports whether the cache of leases is as new as the server was at asOf. While the breaker is
+// open, or once it was not so in a pass, that is not asked.
+func (n *Nodes) proven(ctx context.Context, asOf time.Time) bool {
+	n.mu.Lock()
+	unproven := n.pass.unproven || !n.openedAt.IsZero()
+	n.mu.Unlock()
+	if unproven {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
+	defer cancel()
+	if n.opts.Prove(ctx, leasesResource, asOf).Fresh() {
+		return true
+	}
+	n.mu.Lock()
+	n.pass.unproven = true
+	n.mu.Unlock()
+	return false
+}
+
+// compare opens the breaker if a live lease shows a heartbeat that the cache still lacks.
+func (n *Nodes) compare(ctx context.Context, name string, saved, live *coordv1.Lease, e evidence) {
+	if !newer(saved, live) || !newer(n.opts.Lease(name), live) {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.open(ctx, name, saved, live, e)
+}
+
+// nodeRead is the Ready condition of a node on the server; empty if there is no such node or condition.
+type nodeRead struct {
+	at    time.Time
+	ready corev1.ConditionStatus
+}
+
+// ErrChanged is returned by ProveNode if the node is not in the condition any more.
+var ErrChanged = errors.New("the node's Ready condition has changed")
+
+// ProveNode returns nil if the Ready condition of the node is known to have been what the caller saw
+// no longer than two seconds ago. Otherwise nothing must be done because of it now: with ErrChanged
+// the caller's view is outdated, with any other error it could not be found out. A node that was
+// confirmed dead in this pass needs no further proof.
+func (n *Nodes) ProveNode(ctx context.Context, name string, seen corev1.ConditionStatus) error {
+	n.mu.Lock()
+	dead := n.pass.dead[name]
+	n.mu.Unlock()
+	if dead && seen == corev1.ConditionUnknown {
+		return nil
+	}
+	ready, by, err := n.ready(ctx, name)
+	outcome := metrics.Confirmed
+	switch {
+	case err != nil:
+		outcome = metrics.Inconclusive
+	case ready != seen:
+		outcome, err = metrics.Refuted, ErrChanged
+	}
+	metrics.Verification(n.opts.Controller, nodesResource, by, outcome)
+	return err
+}
+
+func (n *Nodes) ready(ctx context.Context, name string) (corev1.ConditionStatus, metrics.Evidence, error) {
+	proofCtx, cancel := context.WithTimeout(ctx, proofTimeout)
+	defer cancel()
+	asOf := time.Now().Add(-nodeAge)
+	if n.opts.Prove(proofCtx, nodesResource, asOf).Fresh() {
+		return readyOf(n.opts.Node(name)), metrics.ByProof, nil
+	}
+	n.mu.Lock()
+	known, ok := n.nodes[name]
+	n.mu.Unlock()
+	if ok && !known.at.Before(asOf) {
+		return known.ready, metrics.ByGet, nil
+	}
+	ctx, cancel = context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	var node *corev1.Node
+	got := nodeRead{at: time.Now()}
+	err := n.opts.Budget.Read(ctx, n.opts.Controller, nodesResource, func(ctx context.Context) (err error) {
+		node, err = n.opts.GetNode(ctx, name)
+		return err
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return "", metrics.ByGet, fmt.Errorf("the cache of nodes is not proven fresh, and reading node %s: %w", name, err)
+	}
+	if err == nil {
+		got.ready = readyOf(node)
+	}
+	n.mu.Lock()
+	n.nodes[name] = got
+	n.mu.Unlock()
+	return got.ready, metrics.ByGet, nil
+}
+
+func readyOf(node *corev1.Node) corev1.ConditionStatus {
+	if node != nil {
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				return c.Status
+			}
+		}
+	}
+	return ""
+}
