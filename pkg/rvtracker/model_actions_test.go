@@ -5,6 +5,7 @@ package rvtracker
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -13,83 +14,167 @@ import (
 	"pgregory.net/rapid"
 )
 
-// run draws actions until it has had enough, then heals everything.
-func (m *model) run(t *rapid.T) {
-	owner := rapid.IntRange(0, modelOwners-1)
-	res := rapid.IntRange(0, 1)
-	t.Repeat(map[string]func(*rapid.T){
-		"":      func(t *rapid.T) { m.check(t) },
-		"write": func(t *rapid.T) { m.commit(owner.Draw(t, "owner"), res.Draw(t, "res"), "") },
-		"delete": func(t *rapid.T) {
-			i := res.Draw(t, "res")
+// driver chooses what happens: rapid, or the bytes of a fuzz target.
+type driver interface {
+	failer
+	// choose returns a number from lo to hi.
+	choose(what string, lo, hi int) int
+}
+
+// actions are what can happen. One that cannot now returns false.
+func (m *model) actions() map[string]func(driver) bool {
+	owner := func(d driver) int { return d.choose("owner", 0, modelOwners-1) }
+	res := func(d driver) int { return d.choose("res", 0, 1) }
+	ensure := func(d driver) bool {
+		m.ensure(d, owner(d))
+		return true
+	}
+	return map[string]func(driver) bool{
+		"write": func(d driver) bool {
+			m.commit(owner(d), res(d), "")
+			return true
+		},
+		"delete": func(d driver) bool {
+			i := res(d)
 			alive := m.stores[i].shows.alive()
 			alive = slices.DeleteFunc(slices.Clone(alive), func(u types.UID) bool { return !slices.Contains(m.servers[i].log.alive(), u) })
 			if len(alive) == 0 {
-				t.Skip()
+				return false
 			}
-			m.commit(owner.Draw(t, "owner"), i, rapid.SampledFrom(alive).Draw(t, "uid"))
+			m.commit(owner(d), i, alive[d.choose("uid", 0, len(alive)-1)])
+			return true
 		},
-		"respond": func(t *rapid.T) {
+		"respond": func(d driver) bool {
 			if len(m.responses) == 0 {
-				t.Skip()
+				return false
 			}
-			m.respond(rapid.IntRange(0, len(m.responses)-1).Draw(t, "response"))
+			m.respond(d.choose("response", 0, len(m.responses)-1))
+			return true
 		},
-		"respondInOrder": func(t *rapid.T) {
+		"respondInOrder": func(driver) bool {
 			if len(m.responses) == 0 {
-				t.Skip()
+				return false
 			}
 			m.respond(0)
+			return true
 		},
-		"event": func(t *rapid.T) { // or a bookmark: to the tracker they are one
-			i := res.Draw(t, "res")
+		"event": func(d driver) bool { // or a bookmark: to the tracker they are one
+			i := res(d)
 			if m.stores[i].epoch != m.servers[i].epoch {
-				t.Skip()
+				return false
 			}
-			m.show(i, rapid.IntRange(m.stores[i].rv, m.servers[i].live).Draw(t, "rv"))
+			m.show(i, d.choose("rv", m.stores[i].rv, m.servers[i].live))
+			return true
 		},
-		"relist": func(t *rapid.T) { // perhaps from a server that lags
-			i := res.Draw(t, "res")
-			m.show(i, rapid.IntRange(max(1, m.servers[i].restored), m.servers[i].live).Draw(t, "rv"))
+		"relist": func(d driver) bool { // perhaps from a server that lags
+			i := res(d)
+			m.show(i, d.choose("rv", max(1, m.servers[i].restored), m.servers[i].live))
+			return true
 		},
-		"quietProgress": func(t *rapid.T) { m.servers[res.Draw(t, "res")].live += rapid.IntRange(1, 30).Draw(t, "by") },
-		"restore": func(t *rapid.T) {
-			i := res.Draw(t, "res")
-			m.restore(i, rapid.IntRange(1, m.servers[i].live).Draw(t, "rv"))
+		"quietProgress": func(d driver) bool {
+			m.servers[res(d)].live += d.choose("by", 1, 30)
+			return true
 		},
-		"beginFence": func(t *rapid.T) {
-			if i := res.Draw(t, "res"); !m.stores[i].inAir {
+		"restore": func(d driver) bool {
+			i := res(d)
+			m.restore(i, d.choose("rv", 1, m.servers[i].live))
+			return true
+		},
+		"beginFence": func(d driver) bool {
+			if i := res(d); !m.stores[i].inAir {
 				m.beginFence(i)
 			}
+			return true
 		},
-		"answerFence": func(t *rapid.T) {
-			i := res.Draw(t, "res")
+		"answerFence": func(d driver) bool {
+			i := res(d)
 			if !m.stores[i].inAir {
-				t.Skip()
+				return false
 			}
 			m.answerFence(i)
+			return true
 		},
-		"ensure":  func(t *rapid.T) { m.ensure(t, owner.Draw(t, "owner")) },
-		"ensure2": func(t *rapid.T) { m.ensure(t, owner.Draw(t, "owner")) },
-		"newUID": func(t *rapid.T) {
+		"ensure":  ensure,
+		"ensure2": ensure,
+		"newUID": func(d driver) bool {
 			m.nextID++
-			m.uids[owner.Draw(t, "owner")] = types.UID(fmt.Sprintf("u%d", m.nextID))
+			m.uids[owner(d)] = types.UID(fmt.Sprintf("u%d", m.nextID))
+			return true
 		},
-		"clear": func(t *rapid.T) { m.clear(owner.Draw(t, "owner")) },
-		"opaque": func(t *rapid.T) {
-			i, rv := res.Draw(t, "res"), rapid.SampledFrom([]string{"", "0", "007", "x", "-1"}).Draw(t, "rv")
+		"clear": func(d driver) bool {
+			m.clear(owner(d))
+			return true
+		},
+		"opaque": func(d driver) bool {
+			opaque := []string{"", "0", "007", "x", "-1"}
+			i, rv := res(d), opaque[d.choose("rv", 0, len(opaque)-1)]
 			m.c.sources[modelResources[i]].Observe(rv)
-			o := owner.Draw(t, "owner")
+			o := owner(d)
 			m.c.WroteAt(ownerName(o), m.lastUID[o], modelResources[i], rv)
 			m.c.sources[modelResources[i]].ObserveFence(m.c.sources[modelResources[i]].BeginFence(), rv)
+			return true
 		},
-		"time": func(t *rapid.T) {
-			m.clock.Step(time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second)
+		"time": func(d driver) bool {
+			m.clock.Step(time.Duration(d.choose("seconds", 1, 60)) * time.Second)
 			m.tracker.tick()
+			return true
 		},
-		"restart": func(t *rapid.T) { m.restart() },
-		"settle":  func(t *rapid.T) { m.settle(t) },
-	})
+		"restart": func(driver) bool {
+			m.restart()
+			return true
+		},
+		"settle": func(d driver) bool {
+			m.settle(d)
+			return true
+		},
+	}
+}
+
+// rapidDriver has rapid choose.
+type rapidDriver struct{ *rapid.T }
+
+func (d rapidDriver) choose(what string, lo, hi int) int {
+	return rapid.IntRange(lo, hi).Draw(d.T, what)
+}
+
+// run draws actions until rapid has had enough, then heals everything.
+func (m *model) run(t *rapid.T) {
+	repeat := map[string]func(*rapid.T){"": func(t *rapid.T) { m.check(t) }}
+	for name, act := range m.actions() {
+		repeat[name] = func(t *rapid.T) {
+			if !act(rapidDriver{t}) {
+				t.Skip()
+			}
+		}
+	}
+	t.Repeat(repeat)
+	m.settle(t)
+}
+
+// bytesDriver chooses by the bytes of a fuzz target, one for each choice.
+type bytesDriver struct {
+	failer
+	data []byte
+}
+
+func (d *bytesDriver) choose(_ string, lo, hi int) int {
+	if len(d.data) == 0 {
+		return lo
+	}
+	b := int(d.data[0])
+	d.data = d.data[1:]
+	return lo + b%(hi-lo+1)
+}
+
+// runBytes does the actions that the bytes say, then heals everything.
+func (m *model) runBytes(t failer, data []byte) {
+	d := &bytesDriver{t, data}
+	actions := m.actions()
+	names := slices.Sorted(maps.Keys(actions))
+	for len(d.data) > 0 {
+		actions[names[d.choose("action", 0, len(names)-1)]](d)
+		m.check(t)
+	}
 	m.settle(t)
 }
 
