@@ -42,6 +42,10 @@ func wire(ctx context.Context, controllerContext *app.ControllerContext, root cl
 		return err
 	}
 	consistency.SetProvider(w.Store)
-	controllerContext.ClientBuilder = wiring.Clients(controllerContext.ClientBuilder)
+	var lease *wiring.Lease
+	if leadership := app.LeadershipFrom(ctx); leadership != nil {
+		lease = &wiring.Lease{Leadership: leadership, Duration: leadership.LeaseDuration}
+	}
+	controllerContext.ClientBuilder = wiring.Clients(controllerContext.ClientBuilder, lease)
 	return nil
 }

@@ -72,6 +72,14 @@ var (
 		Subsystem: subsystem, Name: "forced_relists_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of times all informers of the process were made to list anew because the server was rewound.",
 	})
+	unsettledWrites = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "unsettled_writes_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of writes whose answer was lost, so that the object is not reconciled until the cache is proven as new as that.",
+	}, []string{"controller", "group", "resource"})
+	refusedWrites = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "refused_writes_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of writes that were not sent because the leader lease had run out.",
+	})
 	fences = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "fences_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of consistent reads of a collection's resource version made for waiting objects, by result.",
@@ -84,6 +92,7 @@ var register sync.Once
 func Register() {
 	register.Do(func() {
 		legacyregistry.MustRegister(waits, waitDuration, parkedOwners, writeToCache, staleCaches, droppedRecords,
+			refusedWrites, unsettledWrites,
 			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, relists, fences,
 			liveReads, budgetWaits, breakerOpen, breakerTrips, heldPasses, verifications,
 			cancelledEvictions, evictionWaits, waitingEvictions)
@@ -105,6 +114,7 @@ func (Tracker) Init(controller string, resources ...schema.GroupResource) {
 	}
 	for _, r := range resources {
 		waits.WithLabelValues(controller, r.Group, r.Resource).Add(0)
+		unsettledWrites.WithLabelValues(controller, r.Group, r.Resource).Add(0)
 		writeToCache.WithLabelValues(controller, r.Group, r.Resource)
 		staleCaches.WithLabelValues(controller, r.Group, r.Resource).Add(0)
 		for _, outcome := range []freshness.Outcome{freshness.Proven, freshness.Stale, freshness.Unknown} {
@@ -132,6 +142,14 @@ func Unproven(controller string, r schema.GroupResource, outcome freshness.Outco
 
 // Relisted counts a time that all informers were made to list anew.
 func Relisted() { relists.Inc() }
+
+// Unsettled counts a write whose outcome is unknown.
+func Unsettled(controller string, r schema.GroupResource) {
+	unsettledWrites.WithLabelValues(controller, r.Group, r.Resource).Inc()
+}
+
+// Refused counts a write that was not sent for want of the leader lease.
+func Refused() { refusedWrites.Inc() }
 
 // WaitStarted implements rvtracker.Metrics.
 func (Tracker) WaitStarted(controller string, r schema.GroupResource) {

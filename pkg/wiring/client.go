@@ -13,9 +13,10 @@ import (
 )
 
 // recordingBuilder makes the controllers' clients as the builder it wraps does, with the recorder in
-// their transport.
+// their transport, and before it the refusal to write without the leader lease.
 type recordingBuilder struct {
 	clientbuilder.ControllerClientBuilder
+	lease *Lease // nil: without leader election
 }
 
 func (b recordingBuilder) Config(name string) (*restclient.Config, error) {
@@ -24,7 +25,12 @@ func (b recordingBuilder) Config(name string) (*restclient.Config, error) {
 		return nil, err
 	}
 	config = restclient.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return recorder{next} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		if b.lease != nil {
+			next = leaderOnly{next, *b.lease}
+		}
+		return recorder{next}
+	})
 	return config, nil
 }
 

@@ -6,6 +6,7 @@ package wiring
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
@@ -39,16 +41,23 @@ var mutating = sets.New(http.MethodPost, http.MethodPut, http.MethodPatch, http.
 // RoundTrip implements http.RoundTripper.
 func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := r.next.RoundTrip(req)
-	if err != nil || resp.StatusCode >= http.StatusMultipleChoices || !mutating.Has(req.Method) {
+	if !mutating.Has(req.Method) {
 		return resp, err
 	}
 	owner, ok := consistency.OwnerFrom(req.Context())
 	if !ok || req.URL.Query().Has("dryRun") {
-		return resp, nil
+		return resp, err
+	}
+	if outcomeUnknown(resp, err) {
+		unsettled(owner, req)
+	}
+	if err != nil || resp.StatusCode >= http.StatusMultipleChoices {
+		return resp, err
 	}
 	body, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
 	if err != nil {
+		unsettled(owner, req)
 		return nil, fmt.Errorf("reading the answer to %s %s: %w", req.Method, req.URL.Path, err)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
@@ -62,6 +71,29 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 			"owner", owner.Name, "method", req.Method, "path", req.URL.Path)
 	}
 	return resp, nil
+}
+
+// outcomeUnknown says that a write may or may not have been made: its answer was lost on the way, or the
+// server could not say.
+func outcomeUnknown(resp *http.Response, err error) bool {
+	if err == nil {
+		return resp.StatusCode >= http.StatusInternalServerError
+	}
+	var refused *NotLeaderError
+	return !errors.As(err, &refused) && !utilnet.IsConnectionRefused(err)
+}
+
+// unsettled tells the owner's store of a write with unknown outcome.
+func unsettled(owner consistency.Owner, req *http.Request) {
+	info, err := requestInfo.NewRequestInfo(req)
+	if err != nil || !info.IsResourceRequest {
+		return
+	}
+	if s, ok := owner.Store.(interface {
+		Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource)
+	}); ok {
+		s.Unsettled(owner.Name, owner.UID, schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
+	}
 }
 
 func (r recorder) WrappedRoundTripper() http.RoundTripper { return r.next }

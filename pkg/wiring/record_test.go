@@ -65,7 +65,7 @@ func answering(t *testing.T, contentType string, code int, object runtime.Object
 	builder := Clients(clientbuilder.SimpleControllerClientBuilder{ClientConfig: &rest.Config{
 		Host:          server.URL,
 		ContentConfig: rest.ContentConfig{ContentType: contentType, AcceptContentTypes: contentType},
-	}})
+	}}, nil)
 	client, err := builder.Client("test")
 	require.NoError(t, err)
 	return client

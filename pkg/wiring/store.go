@@ -45,8 +45,10 @@ type prover interface {
 type Store struct {
 	*rvtracker.Controller
 	name   string
-	prover prover // nil: nothing is proven
-	start  *start // nil: the first reconcile waits for nothing
+	ctx    context.Context             // of the term of leadership
+	prover prover                      // nil: nothing is proven
+	report func(rvtracker.StaleReport) // nil: nobody is told of long waits
+	start  *start                      // nil: the first reconcile waits for nothing
 	caches map[schema.GroupResource]consistency.LastSyncRVGetter
 	// budget and reports are for the guards of disruptive actions; nil: there are none.
 	budget  circuitbreaker.Reader
@@ -58,6 +60,8 @@ type Store struct {
 	untracked map[types.NamespacedName]types.UID
 	// retrying are the owners that wait for a proof.
 	retrying map[types.NamespacedName]bool
+	// unsettled are the owners' writes of unknown outcome.
+	unsettled unsettledWrites
 }
 
 var (
@@ -78,6 +82,9 @@ func (s *Store) EnsureReady(owner types.NamespacedName) error {
 		if err := s.start.check(owner); err != nil {
 			return err
 		}
+	}
+	if err := s.unsettled.check(owner); err != nil {
+		return err
 	}
 	return s.Controller.EnsureReady(owner)
 }
@@ -108,6 +115,7 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 		delete(s.untracked, owner)
 	}
 	s.mu.Unlock()
+	s.unsettled.clear(owner, ownerUID)
 	s.Controller.Clear(owner, ownerUID)
 }
 

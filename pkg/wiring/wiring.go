@@ -53,9 +53,9 @@ func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, event
 }
 
 // Clients returns a builder whose clients record the writes of every reconcile in the store of the
-// controller that makes it.
-func Clients(builder clientbuilder.ControllerClientBuilder) clientbuilder.ControllerClientBuilder {
-	return recordingBuilder{builder}
+// controller that makes it, and write nothing once lease has run out, unless it is nil.
+func Clients(builder clientbuilder.ControllerClientBuilder, lease *Lease) clientbuilder.ControllerClientBuilder {
+	return recordingBuilder{builder, lease}
 }
 
 // relist has every informer of the process list anew: whatever etcd was restored from, none of them has seen
@@ -68,7 +68,9 @@ func relist(ctx context.Context) {
 
 // Store is the consistency.Provider.
 func (w *Wiring) Store(controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
-	s := NewStore(w.tracker, controller, stores, rvtracker.WithStaleHandler(func(r rvtracker.StaleReport) { w.reports.report(w.ctx, r) }))
+	report := func(r rvtracker.StaleReport) { w.reports.report(w.ctx, r) }
+	s := NewStore(w.tracker, controller, stores, rvtracker.WithStaleHandler(report))
+	s.ctx, s.report = w.ctx, report
 	var resources []schema.GroupResource
 	for resource, informer := range stores {
 		resources = append(resources, resource)

@@ -1,0 +1,166 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wiring
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+)
+
+// reportAfter is how long an owner waits for the outcome of a write before it is said on the object.
+const reportAfter = time.Minute
+
+// unsettledWrites are writes of which nobody knows whether they were made, because the answer was lost. Their
+// owners wait until the cache is proven as new as the loss: then it shows the write, or there was none. What
+// a server commits later than that, on behalf of a request it has already failed, is not caught.
+type unsettledWrites struct {
+	mu     sync.Mutex
+	owners map[types.NamespacedName]*unsettledOwner
+}
+
+// unsettledOwner waits for proofs, one goroutine for all of them.
+type unsettledOwner struct {
+	uid  types.UID
+	lost map[schema.GroupResource]time.Time // the last loss of each resource
+	// parked is set once the owner was refused, so that it has to be woken.
+	parked bool
+	last   freshness.Proof
+}
+
+// unsettledError says that an owner waits to learn what became of a write.
+type unsettledError struct {
+	owner    types.NamespacedName
+	resource schema.GroupResource
+	since    time.Time
+	proof    freshness.Proof
+}
+
+func (e *unsettledError) Error() string {
+	return fmt.Sprintf("%s waits: the answer to a write of %s was lost %s ago, and the cache is not proven as new as that: %s",
+		e.owner, e.resource, time.Since(e.since).Round(time.Millisecond), e.proof)
+}
+
+// Parked implements what consistency.Parked asks for.
+func (e *unsettledError) Parked() bool { return true }
+
+// check refuses an owner with an unsettled write, and has it woken when that is settled.
+func (u *unsettledWrites) check(owner types.NamespacedName) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	o := u.owners[owner]
+	if o == nil {
+		return nil
+	}
+	o.parked = true
+	for resource, at := range o.lost {
+		return &unsettledError{owner: owner, resource: resource, since: at, proof: o.last}
+	}
+	return nil
+}
+
+// clear forgets the owner if the UID matches or is empty.
+func (u *unsettledWrites) clear(owner types.NamespacedName, uid types.UID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if o := u.owners[owner]; o != nil && (uid == "" || uid == o.uid) {
+		delete(u.owners, owner)
+	}
+}
+
+// next returns a resource of the owner that has to be proven, and drops the one that was. It forgets the
+// owner after the last; wake is whether it waits for that.
+func (u *unsettledWrites) next(owner types.NamespacedName, o *unsettledOwner, done schema.GroupResource, proven time.Time) (resource schema.GroupResource, at time.Time, more, wake bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.owners[owner] != o {
+		return resource, at, false, o.parked // cleared, or another owner of the name
+	}
+	if o.lost[done].Equal(proven) {
+		delete(o.lost, done)
+	}
+	for resource, at := range o.lost {
+		return resource, at, true, false
+	}
+	delete(u.owners, owner)
+	return resource, at, false, o.parked
+}
+
+func (u *unsettledWrites) note(o *unsettledOwner, proof freshness.Proof) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	o.last = proof
+}
+
+// Unsettled notes that a write was sent for the owner and its outcome is unknown: EnsureReady refuses the
+// owner until the cache of the resource is proven as new as now. Resources that the controller has no cache
+// of are ignored.
+func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource) {
+	if _, ok := s.caches[resource]; !ok || s.prover == nil {
+		return
+	}
+	metrics.Unsettled(s.name, resource)
+	u := &s.unsettled
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	o := u.owners[owner]
+	if o != nil && o.uid == ownerUID {
+		o.lost[resource] = time.Now()
+		return
+	}
+	o = &unsettledOwner{uid: ownerUID, lost: map[schema.GroupResource]time.Time{resource: time.Now()}}
+	if u.owners == nil {
+		u.owners = map[types.NamespacedName]*unsettledOwner{}
+	}
+	u.owners[owner] = o
+	go s.settle(s.ctx, owner, o)
+}
+
+// settle proves what the owner's unsettled writes need, until there are none or ctx ends, and wakes it.
+// Nothing is given up as long as a proof may come: a server that does not answer takes no writes either.
+func (s *Store) settle(ctx context.Context, owner types.NamespacedName, o *unsettledOwner) {
+	resource, at, more, wake := s.unsettled.next(owner, o, schema.GroupResource{}, time.Time{})
+	began, told, reported := time.Now(), false, false
+	for more {
+		proof := s.prover.prove(ctx, resource, at)
+		hopeless := proof.Outcome == freshness.Unknown && unprovable[proof.Reason]
+		if ctx.Err() != nil {
+			return
+		}
+		if proof.Fresh() || hopeless {
+			if hopeless {
+				klog.FromContext(ctx).Info("The outcome of a write stays unknown; going on without", "owner", owner, "resource", resource, "proof", proof.String())
+				s.Untracked(owner, o.uid)
+			}
+			resource, at, more, wake = s.unsettled.next(owner, o, resource, at)
+			continue
+		}
+		if !told {
+			told = true
+			klog.FromContext(ctx).Info("An object waits to learn the outcome of a write", "controller", s.name, "owner", owner, "resource", resource, "proof", proof.String())
+		}
+		if !reported && s.report != nil && time.Since(began) >= reportAfter {
+			reported = true
+			s.report(rvtracker.StaleReport{Controller: s.name, Owner: owner, OwnerUID: o.uid, Proven: proof.Outcome == freshness.Stale,
+				Err: &rvtracker.NotReadyError{Controller: s.name, Owner: owner, Resource: resource, Waiting: time.Since(began),
+					SeenRV: s.caches[resource].LastStoreSyncResourceVersion(), AwaitedRV: "a write whose answer was lost"}})
+		}
+		s.unsettled.note(o, proof)
+		s.prover.wait(ctx, resource, proof)
+		// It may have been cleared meanwhile.
+		resource, at, more, wake = s.unsettled.next(owner, o, schema.GroupResource{}, time.Time{})
+	}
+	if wake {
+		s.wake(owner)
+	}
+}

@@ -1,0 +1,142 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wiring
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+)
+
+// lateProver proves what is not newer than it is told to be, and looks again after a second.
+type lateProver struct {
+	upTo  time.Time
+	never bool
+}
+
+func (p *lateProver) prove(_ context.Context, _ schema.GroupResource, asOf time.Time) freshness.Proof {
+	switch {
+	case p.never:
+		return denied
+	case asOf.After(p.upTo):
+		return down
+	}
+	return fresh
+}
+
+func (p *lateProver) wait(ctx context.Context, _ schema.GroupResource, _ freshness.Proof) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Second):
+	}
+}
+
+func TestLostAnswersAreSettled(t *testing.T) {
+	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+	synctest.Test(t, func(t *testing.T) {
+		prover, woken, reports := &lateProver{}, []string(nil), []rvtracker.StaleReport(nil)
+		reached := version("5")
+		store := NewStore(rvtracker.New(rvtracker.Options{}), "test", map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: &reached, pods: &reached})
+		store.ctx, store.prover = t.Context(), prover
+		store.report = func(r rvtracker.StaleReport) { reports = append(reports, r) }
+		store.OnReady(func(key string) { woken = append(woken, key) })
+
+		store.Unsettled(owner, "uid", schema.GroupResource{Resource: "events"})
+		require.NoError(t, store.EnsureReady(owner), "there is no cache of them")
+
+		store.Unsettled(owner, "uid", pods)
+		first := time.Now()
+		err := store.EnsureReady(owner)
+		require.ErrorContains(t, err, "the answer to a write of pods was lost")
+		require.True(t, consistency.Parked(err))
+		require.NoError(t, store.EnsureReady(types.NamespacedName{Name: "other"}))
+		time.Sleep(30 * time.Second)
+		store.Unsettled(owner, "uid", pods)
+		store.Unsettled(owner, "uid", nodes)
+		prover.upTo = first
+		time.Sleep(reportAfter)
+		require.True(t, consistency.Parked(store.EnsureReady(owner)), "a proof from before the last loss proves nothing")
+		require.Empty(t, woken)
+		require.Len(t, reports, 1, "a long wait is told once")
+		require.Equal(t, owner, reports[0].Owner)
+
+		prover.upTo = time.Now()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, []string{"ns/owner"}, woken)
+		require.NoError(t, store.EnsureReady(owner))
+		require.True(t, store.SeenOwnWrites(owner))
+
+		// An owner that is gone waits for nothing.
+		store.Unsettled(owner, "uid", pods)
+		store.Clear(owner, "another")
+		require.Error(t, store.EnsureReady(owner))
+		store.Clear(owner, "uid")
+		require.NoError(t, store.EnsureReady(owner))
+		time.Sleep(time.Second)
+		synctest.Wait()
+
+		// What can never be proven holds nobody, but upstream's expectations stand.
+		prover.never = true
+		store.Unsettled(owner, "uid", pods)
+		synctest.Wait()
+		require.NoError(t, store.EnsureReady(owner))
+		require.False(t, store.SeenOwnWrites(owner))
+	})
+}
+
+func TestWhichAnswersAreLost(t *testing.T) {
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+	}
+	for name, tc := range map[string]struct {
+		answer http.HandlerFunc
+		lost   bool
+	}{
+		"conflict":     {status(http.StatusConflict), false},
+		"throttled":    {status(http.StatusTooManyRequests), false},
+		"not found":    {status(http.StatusNotFound), false},
+		"timeout":      {status(http.StatusGatewayTimeout), true},
+		"server error": {status(http.StatusInternalServerError), true},
+		"cut off":      {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, true},
+		"cut off later": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			w.WriteHeader(http.StatusCreated)
+			_, _ = w.Write([]byte("{"))
+			panic(http.ErrAbortHandler)
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(tc.answer)
+			defer server.Close()
+			owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+			reached := version("5")
+			store := NewStore(rvtracker.New(rvtracker.Options{}), "test", map[schema.GroupResource]consistency.LastSyncRVGetter{pods: &reached})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			store.ctx, store.prover = ctx, &lateProver{}
+			client := Clients(clientbuilder.SimpleControllerClientBuilder{ClientConfig: &restclient.Config{Host: server.URL}}, nil).ClientOrDie("test")
+			for _, dryRun := range [][]string{{metav1.DryRunAll}, nil} {
+				_, err := client.CoreV1().Pods("ns").Create(consistency.WithOwner(ctx, store, owner, "uid"), &corev1.Pod{}, metav1.CreateOptions{DryRun: dryRun})
+				require.Error(t, err)
+				require.Equal(t, tc.lost && dryRun == nil, store.EnsureReady(owner) != nil)
+			}
+		})
+	}
+}
