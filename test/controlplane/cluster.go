@@ -265,6 +265,10 @@ func (c *Cluster) KubeconfigPath() string {
 // Etcd returns etcd.
 func (c *Cluster) Etcd() *Component { return c.etcd }
 
+// EtcdURL returns where etcd serves its clients. It wants a client certificate, such as
+// pki/apiserver-etcd-client.crt in the cluster's directory.
+func (c *Cluster) EtcdURL() string { return "https://" + c.etcd.ports[0].addr() }
+
 // Scheduler returns the kube-scheduler.
 func (c *Cluster) Scheduler() *Component { return c.scheduler }
 

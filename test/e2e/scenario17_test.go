@@ -4,25 +4,22 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/lag"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/truth"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/workload"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
+	"github.com/fresh-kcm/fresh-kcm/test/lag"
 )
 
 const (
@@ -105,24 +102,10 @@ func (r *run) asked(proxy *faultproxy.Proxy, watchList bool) {
 // laggingServer starts a second apiserver whose watches of pods go to etcd through a lag.Proxy.
 func (r *run) laggingServer(ctx context.Context) (*controlplane.APIServer, *lag.Proxy) {
 	ginkgo.GinkgoHelper()
-	proxy, err := lag.Start(etcdURL(r.Cluster.Etcd().PID()), filepath.Join(r.Cluster.Dir(), "pki"))
+	proxy, err := lag.Start(r.Cluster.EtcdURL(), filepath.Join(r.Cluster.Dir(), "pki"))
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	ginkgo.DeferCleanup(proxy.Close)
 	server, err := r.Cluster.StartAPIServer(ctx, controlplane.ProcessOptions{Args: []string{"--etcd-servers-overrides=/pods#" + proxy.URL()}})
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	return server, proxy
-}
-
-// etcdURL reads from etcd's command line where it serves.
-func etcdURL(pid int) string {
-	ginkgo.GinkgoHelper()
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	for arg := range bytes.SplitSeq(line, []byte{0}) {
-		if url, ok := strings.CutPrefix(string(arg), "--listen-client-urls="); ok {
-			return url
-		}
-	}
-	ginkgo.Fail("etcd has no --listen-client-urls")
-	return ""
 }
