@@ -49,7 +49,7 @@ version: require-go require-git ## Show the version that a build would carry
 ##@ Check
 
 .PHONY: test
-test: verify unit upstream-unit e2e-smoke ## Everything that must pass before a change lands
+test: verify unit upstream-unit conformance e2e-smoke ## Everything that must pass before a change lands
 
 .PHONY: verify
 verify: patch ## Run every hack/verify-*.sh and report at the end
@@ -66,6 +66,10 @@ unit: build ## Unit and component tests, with the race detector on pkg/ and test
 .PHONY: upstream-unit
 upstream-unit: patch ## Upstream's own unit tests of every patched package, gates on and off
 	@hack/test-upstream-unit.sh
+
+.PHONY: conformance
+conformance: build ## Resource versions of every type, get, list and watch, versions of custom resources (UPDATE=1)
+	@UPDATE=$(UPDATE) hack/test-conformance.sh
 
 .PHONY: e2e-smoke
 e2e-smoke: build ## A real cluster: 50 nodes, gates on and off, KCM killed, clean stop

@@ -8,6 +8,6 @@
 source "$(dirname "$0")/lib.sh"
 
 export FRESH_KCM_REQUIRE_BINARIES=1
-mapfile -t raced < <(go list ./pkg/... ./test/... | grep -v -e '/test/e2e$' -e '/test/e2e/cluster$')
+mapfile -t raced < <(go list ./pkg/... ./test/... | grep -v -e '/test/conformance$' -e '/test/e2e$' -e '/test/e2e/cluster$')
 CGO_ENABLED=1 go test -race "${raced[@]}"
 go test ./cmd/...

@@ -1,0 +1,127 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+var dryRun = []string{metav1.DryRunAll}
+
+func configMap(name string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetAPIVersion("v1")
+	o.SetKind("ConfigMap")
+	o.SetName(name)
+	return o
+}
+
+// TestDryRun: kubernetes-api-concepts, "Dry-run" and its subsections: the answer is that of the real request,
+// nothing is stored, and no watch hears of it.
+func TestDryRun(t *testing.T) {
+	w := &world{history: newHistory(t, shared(t), "dry-run")}
+	newest := w.write(t, "c0")
+	w.write(t, "c1")
+	client := w.client(w.c)
+	events := w.watch(t, w.c, metav1.ListOptions{ResourceVersion: w.newest()})
+	stored, err := client.Get(t.Context(), "c0", metav1.GetOptions{})
+	require.NoError(t, err)
+	changed := stored.DeepCopy()
+	changed.SetLabels(map[string]string{"a": "b"})
+
+	for name, do := range map[string]func(dynamic.ResourceInterface) (*unstructured.Unstructured, error){
+		"create": func(client dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
+			o := configMap("")
+			o.SetGenerateName("made-")
+			o.SetLabels(map[string]string{"a": "b"})
+			return client.Create(t.Context(), o, metav1.CreateOptions{DryRun: dryRun})
+		},
+		"update": func(client dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
+			return client.Update(t.Context(), changed, metav1.UpdateOptions{DryRun: dryRun})
+		},
+		"patch": func(client dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
+			return client.Patch(t.Context(), "c0", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{DryRun: dryRun})
+		},
+		"apply": func(client dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
+			o := configMap("c0")
+			o.SetLabels(map[string]string{"a": "b"})
+			return client.Apply(t.Context(), "c0", o, metav1.ApplyOptions{DryRun: dryRun, FieldManager: "conformance"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := do(client)
+			require.NoError(t, err)
+			require.Equal(t, "b", o.GetLabels()["a"], "the answer shows what would have been stored")
+			require.NotEmpty(t, o.GetUID())
+			require.NotEmpty(t, o.GetName(), "generated values are there")
+		})
+	}
+	t.Run("delete", func(t *testing.T) {
+		require.NoError(t, client.Delete(t.Context(), "c0", metav1.DeleteOptions{DryRun: dryRun}))
+		require.NoError(t, client.DeleteCollection(t.Context(), metav1.DeleteOptions{DryRun: dryRun}, metav1.ListOptions{}))
+	})
+	t.Run("refused as the real request is", func(t *testing.T) {
+		_, err := client.Create(t.Context(), configMap("c0"), metav1.CreateOptions{DryRun: dryRun})
+		require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
+		_, err = client.Create(t.Context(), configMap("No Name"), metav1.CreateOptions{DryRun: dryRun})
+		require.True(t, apierrors.IsInvalid(err), "%v", err)
+		old := changed.DeepCopy()
+		old.SetResourceVersion("1")
+		_, err = client.Update(t.Context(), old, metav1.UpdateOptions{DryRun: dryRun})
+		require.True(t, apierrors.IsConflict(err), "%v", err)
+		require.True(t, apierrors.IsNotFound(client.Delete(t.Context(), "none", metav1.DeleteOptions{DryRun: dryRun})))
+		_, err = client.Create(t.Context(), configMap("c9"), metav1.CreateOptions{DryRun: []string{"Some"}})
+		isInvalid(t, err)
+	})
+	t.Run("nothing is stored", func(t *testing.T) {
+		list, err := client.List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Equal(t, w.at(t, w.newest()), itemsOf(t, list))
+		require.Equal(t, newest, itemsOf(t, list)["c0"])
+		from := w.newest()
+		w.write(t, "c1")
+		events.expect(w.since(from)) // nothing else came before
+	})
+	t.Run("authorization", func(t *testing.T) {
+		config := rest.CopyConfig(w.c.config)
+		config.Impersonate.UserName = "dry-runner"
+		runner, err := dynamic.NewForConfig(config)
+		require.NoError(t, err)
+		patch := func(dry []string) error {
+			_, err := w.client(&cluster{any: runner}).Patch(t.Context(), "c0", types.MergePatchType, []byte(`{"metadata":{"labels":{"c":"d"}}}`), metav1.PatchOptions{DryRun: dry})
+			return err
+		}
+		require.True(t, apierrors.IsForbidden(patch(dryRun)))
+		require.True(t, apierrors.IsForbidden(patch(nil)))
+		rbac := w.c.kube.RbacV1()
+		_, err = rbac.Roles(w.namespace).Create(t.Context(), &rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{Name: "patch"},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"patch"}}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = rbac.RoleBindings(w.namespace).Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "patch"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "patch"},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "dry-runner"}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		eventually(t, "the role to be in force", func() (bool, error) {
+			err := patch(dryRun)
+			if apierrors.IsForbidden(err) {
+				return false, nil
+			}
+			return err == nil, err
+		})
+		require.NoError(t, patch(nil))
+	})
+}

@@ -1,0 +1,76 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestGet: kubernetes-api-concepts, "Semantics for get and list", the table of get; "Unavailable resource
+// versions". Both on an apiserver that has seen every write and on one that lags.
+func TestGet(t *testing.T) {
+	w := newWorld(t, "get")
+	newest, stale := w.at(t, w.newest())["c0"], w.at(t, w.older)["c0"]
+	t.Run("rows", func(t *testing.T) { getRows(t, w, stale, newest) })
+	t.Run("the server waits", func(t *testing.T) {
+		released := make(chan struct{})
+		go func() {
+			defer close(released)
+			w.etcd.Release()
+		}()
+		o, err := w.client(w.servers[lagging]).Get(t.Context(), "c0", metav1.GetOptions{ResourceVersion: newest})
+		<-released
+		require.NoError(t, err)
+		require.Equal(t, newest, o.GetResourceVersion())
+	})
+}
+
+func getRows(t *testing.T, w *world, stale, newest string) {
+	for server, c := range w.servers {
+		get := func(t *testing.T, rv string) (string, error) {
+			o, err := w.client(c).Get(t.Context(), "c0", metav1.GetOptions{ResourceVersion: rv})
+			if err != nil {
+				return "", err
+			}
+			return o.GetResourceVersion(), nil
+		}
+		t.Run(server+"/unset: most recent", func(t *testing.T) {
+			t.Parallel()
+			got, err := get(t, "")
+			require.NoError(t, err)
+			require.Equal(t, newest, got)
+		})
+		t.Run(server+"/0: any", func(t *testing.T) {
+			t.Parallel()
+			got, err := get(t, "0")
+			require.NoError(t, err)
+			require.Contains(t, []string{stale, newest}, got)
+			require.Equal(t, server == lagging, got == stale, "if the apiserver does not lag, nothing is tested")
+		})
+		t.Run(server+"/older: not older than", func(t *testing.T) {
+			t.Parallel()
+			got, err := get(t, w.older)
+			require.NoError(t, err)
+			require.Contains(t, []string{stale, newest}, got)
+		})
+		t.Run(server+"/newest: not older than", func(t *testing.T) {
+			t.Parallel()
+			got, err := get(t, newest)
+			if server == lagging {
+				isTooLarge(t, err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, newest, got)
+		})
+		t.Run(server+"/future: unavailable", func(t *testing.T) {
+			t.Parallel()
+			_, err := get(t, w.future(t))
+			isTooLarge(t, err)
+		})
+	}
+}

@@ -1,0 +1,161 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestNames: kubernetes-api-concepts, "Object names".
+func TestNames(t *testing.T) {
+	c := shared(t)
+	one, two := newHistory(t, c, "names-1"), newHistory(t, c, "names-2")
+	client := one.client(c)
+	first, err := client.Create(t.Context(), configMap("same"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = client.Create(t.Context(), configMap("same"), metav1.CreateOptions{})
+	require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
+	_, err = two.client(c).Create(t.Context(), configMap("same"), metav1.CreateOptions{})
+	require.NoError(t, err, "another namespace")
+	require.NoError(t, client.Delete(t.Context(), "same", metav1.DeleteOptions{}))
+	again, err := client.Create(t.Context(), configMap("same"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NotEqual(t, first.GetUID(), again.GetUID())
+	require.NoError(t, before(first.GetResourceVersion(), again.GetResourceVersion()))
+}
+
+// TestURIs: kubernetes-api-concepts, "Resource URIs", "Kubernetes API terminology" and "API verbs".
+func TestURIs(t *testing.T) {
+	c := shared(t)
+	h := newHistory(t, c, "uris")
+	h.write(t, "a")
+	rc := `{"apiVersion":"v1","kind":"ReplicationController","metadata":{"name":"a"},"spec":{"replicas":0,"selector":{"a":"b"},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"a","image":"none"}]}}}}`
+	lease := `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a"}}`
+	review := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`
+	const reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+	for _, test := range []struct {
+		method, path, body string
+		code               int
+		kind               string
+	}{
+		{"POST", "/api/v1/namespaces/uris/replicationcontrollers", rc, http.StatusCreated, "ReplicationController"},
+		{"GET", "/api/v1/configmaps", "", http.StatusOK, "ConfigMapList"},
+		{"GET", "/api/v1/namespaces/uris/configmaps", "", http.StatusOK, "ConfigMapList"},
+		{"GET", "/api/v1/namespaces/uris/configmaps/a", "", http.StatusOK, "ConfigMap"},
+		{"GET", "/api/v1/namespaces/uris/replicationcontrollers/a/scale", "", http.StatusOK, "Scale"},
+		{"GET", "/api/v1/replicationcontrollers/a/scale", "", http.StatusNotFound, "Status"},
+		{"GET", "/api/v1/namespaces", "", http.StatusOK, "NamespaceList"},
+		{"GET", "/api/v1/namespaces/uris", "", http.StatusOK, "Namespace"},
+		{"GET", "/api/v1/namespaces/uris/status", "", http.StatusOK, "Namespace"},
+		{"GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", "", http.StatusOK, "ClusterRoleList"},
+		{"GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin", "", http.StatusOK, "ClusterRole"},
+		{"GET", "/api/v1/namespaces/uris/configmaps/none", "", http.StatusNotFound, "Status"},
+		// A PUT is an update, or where the type allows it a creation.
+		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/uris/leases/a", lease, http.StatusCreated, "Lease"},
+		{"PUT", "/api/v1/namespaces/uris/configmaps/a", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`, http.StatusOK, "ConfigMap"},
+		{"PUT", "/api/v1/namespaces/uris/configmaps/none", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"none"}}`, http.StatusNotFound, "Status"},
+		// Virtual types are operations: they can only be posted.
+		{"POST", reviews, review, http.StatusCreated, "SelfSubjectAccessReview"},
+		{"GET", reviews, "", http.StatusMethodNotAllowed, "Status"},
+		// One object at a time.
+		{"POST", "/api/v1/namespaces/uris/configmaps", `{"apiVersion":"v1","kind":"ConfigMapList","items":[]}`, http.StatusBadRequest, "Status"},
+	} {
+		got := c.raw(t, test.method, test.path, test.body)
+		require.Equal(t, test.code, got.code, "%s %s: %s", test.method, test.path, got.body)
+		require.Equal(t, test.kind, got.json(t)["kind"], "%s %s", test.method, test.path)
+	}
+}
+
+// TestCollections: kubernetes-api-concepts, "Single resource API": only list, watch and deletecollection are for
+// many. The kinds of collections ("Collections") are checked for every type by TestTypes.
+func TestCollections(t *testing.T) {
+	h := newHistory(t, shared(t), "collections")
+	client := h.client(h.c)
+	for _, name := range []string{"a", "b", "c"} {
+		h.write(t, name)
+	}
+	list, err := client.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Equal(t, h.at(t, h.newest()), itemsOf(t, list))
+	for _, item := range list.Items {
+		require.Equal(t, "ConfigMap", item.GetKind())
+	}
+	require.NoError(t, client.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name!=b"}))
+	list, err = client.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"b"}, namesOf(itemsOf(t, list)))
+}
+
+// TestConflicts: kubernetes-api-concepts, "Resource versions": a resource version passed back unmodified says
+// whether the object has changed since.
+func TestConflicts(t *testing.T) {
+	h := newHistory(t, shared(t), "conflicts")
+	client := h.client(h.c)
+	o, err := client.Create(t.Context(), configMap("a"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	old := o.DeepCopy()
+	o.SetLabels(map[string]string{"a": "b"})
+	changed, err := client.Update(t.Context(), o, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	_, err = client.Update(t.Context(), old, metav1.UpdateOptions{})
+	require.True(t, apierrors.IsConflict(err), "%v", err)
+	same, err := client.Update(t.Context(), changed, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, changed.GetResourceVersion(), same.GetResourceVersion(), "what changes nothing is no write")
+	version := old.GetResourceVersion()
+	err = client.Delete(t.Context(), "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &version}})
+	require.True(t, apierrors.IsConflict(err), "%v", err)
+}
+
+// TestFinalizers: kubernetes-api-concepts, "Resource deletion".
+func TestFinalizers(t *testing.T) {
+	h := newHistory(t, shared(t), "finalizers")
+	client := h.client(h.c)
+	o := configMap("a")
+	o.SetFinalizers([]string{"example.com/first", "example.com/second"})
+	_, err := client.Create(t.Context(), o, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, client.Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	o, err = client.Get(t.Context(), "a", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NotNil(t, o.GetDeletionTimestamp())
+	finalizers := func(list string) error {
+		_, err := client.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"metadata":{"finalizers":`+list+`}}`), metav1.PatchOptions{})
+		return err
+	}
+	require.True(t, apierrors.IsInvalid(finalizers(`["example.com/first","example.com/second","example.com/third"]`)), "none can be added")
+	require.NoError(t, finalizers(`["example.com/second","example.com/first"]`), "their order means nothing")
+	require.NoError(t, finalizers(`["example.com/first"]`), "the second may go first")
+	_, err = client.Get(t.Context(), "a", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, finalizers(`[]`))
+	_, err = client.Get(t.Context(), "a", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
+}
+
+// TestApply: kubernetes-api-concepts, "Server Side Apply".
+func TestApply(t *testing.T) {
+	h := newHistory(t, shared(t), "apply")
+	client := h.client(h.c)
+	apply := func(manager, value string, force bool) error {
+		o := configMap("a")
+		o.Object["data"] = map[string]any{"key": value}
+		_, err := client.Apply(t.Context(), "a", o, metav1.ApplyOptions{FieldManager: manager, Force: force})
+		return err
+	}
+	require.NoError(t, apply("one", "1", false), "it creates")
+	require.NoError(t, apply("one", "2", false), "and updates")
+	require.True(t, apierrors.IsConflict(apply("two", "3", false)))
+	require.NoError(t, apply("two", "3", true))
+	o, err := client.Get(t.Context(), "a", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Len(t, o.GetManagedFields(), 1)
+	require.Equal(t, "two", o.GetManagedFields()[0].Manager)
+}

@@ -1,0 +1,163 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// change is one event in short.
+type change struct {
+	kind watch.EventType
+	name string
+	rv   string
+}
+
+// stream is one watch of the world's configmaps.
+type stream struct {
+	*testing.T
+	events <-chan watch.Event
+}
+
+func (w *world) watch(t *testing.T, c *cluster, options metav1.ListOptions) *stream {
+	t.Helper()
+	i, err := w.client(c).Watch(t.Context(), options)
+	require.NoError(t, err)
+	t.Cleanup(i.Stop)
+	return &stream{T: t, events: i.ResultChan()}
+}
+
+// next returns the next event.
+func (s *stream) next() change {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), limit)
+	defer cancel()
+	select {
+	case e, open := <-s.events:
+		require.True(s, open, "the watch has ended")
+		o, ok := e.Object.(*unstructured.Unstructured)
+		require.True(s, ok, "%v", apierrors.FromObject(e.Object))
+		return change{e.Type, o.GetName(), o.GetResourceVersion()}
+	case <-ctx.Done():
+		require.Fail(s, "no event", "within %v", limit)
+		return change{}
+	}
+}
+
+// initial takes as many events as the state has objects: they are synthetic, and show just that state.
+func (s *stream) initial(state map[string]string) {
+	s.Helper()
+	got := map[string]string{}
+	for range state {
+		c := s.next()
+		require.Equal(s, watch.Added, c.kind)
+		got[c.name] = c.rv
+	}
+	require.Equal(s, state, got)
+}
+
+// since are the changes after a resource version.
+func (w *world) since(rv string) []change {
+	var out []change
+	for i, version := range w.versions {
+		if before(rv, version) != nil {
+			continue
+		}
+		for name, is := range w.states[i] {
+			if is != version {
+				continue
+			}
+			kind := watch.Modified
+			if _, was := w.states[i-1][name]; !was {
+				kind = watch.Added
+			}
+			out = append(out, change{kind, name, version})
+		}
+	}
+	return out
+}
+
+// unavailable expects that the server does not have the state in time.
+func (s *stream) unavailable() {
+	s.Helper()
+	e, open := <-s.events
+	require.True(s, open)
+	require.Equal(s, watch.Error, e.Type)
+	isTooLarge(s.T, apierrors.FromObject(e.Object))
+}
+
+func (s *stream) expect(changes []change) {
+	s.Helper()
+	for _, want := range changes {
+		require.Equal(s, want, s.next())
+	}
+}
+
+// TestWatch: kubernetes-api-concepts, "Semantics for watch", its table, and "Unavailable resource versions".
+// After the beginning that the table tells of, every watch must show every later change, in order and nothing
+// else. Both on an apiserver that has seen every write and on one that lags.
+func TestWatch(t *testing.T) {
+	w := newWorld(t, "watch")
+	old, now := w.at(t, w.older), w.at(t, w.newest())
+	newest := w.newest()
+	held := w.since(w.older)
+
+	t.Run("lagging", func(t *testing.T) {
+		c := w.servers[lagging]
+		zero := w.watch(t, c, metav1.ListOptions{ResourceVersion: "0"})
+		zero.initial(old)
+		fromOlder := w.watch(t, c, metav1.ListOptions{ResourceVersion: w.older})
+		fromNewest := w.watch(t, c, metav1.ListOptions{ResourceVersion: newest})
+		// The most recent state is what the server does not have: it says so rather than show an older one.
+		w.watch(t, c, metav1.ListOptions{}).unavailable()
+		initial := metav1.ListOptions{SendInitialEvents: new(true), AllowWatchBookmarks: true, ResourceVersionMatch: notOlderMatch}
+		w.watch(t, c, initial).unavailable()
+		w.etcd.Release()
+		unset, list := w.watch(t, c, metav1.ListOptions{}), w.watch(t, c, initial)
+		unset.initial(now)
+		list.initial(now)
+		zero.expect(held)
+		fromOlder.expect(held)
+		last := w.write(t, "c3")
+		for _, s := range []*stream{unset, zero, fromOlder, fromNewest} {
+			s.expect(w.since(newest))
+		}
+		require.Equal(t, watch.Bookmark, list.next().kind, "the end of the initial events")
+		require.Equal(t, last, list.next().rv)
+	})
+	t.Run("current", func(t *testing.T) {
+		newest, now := w.newest(), w.at(t, w.newest())
+		unset := w.watch(t, w.c, metav1.ListOptions{})
+		unset.initial(now)
+		zero := w.watch(t, w.c, metav1.ListOptions{ResourceVersion: "0"})
+		zero.initial(now)
+		fromOlder := w.watch(t, w.c, metav1.ListOptions{ResourceVersion: w.older})
+		fromOlder.expect(w.since(w.older))
+		fromNewest := w.watch(t, w.c, metav1.ListOptions{ResourceVersion: newest})
+		w.write(t, "c6")
+		w.write(t, "c6")
+		for _, s := range []*stream{unset, zero, fromOlder, fromNewest} {
+			s.expect(w.since(newest))
+		}
+	})
+	t.Run("future", func(t *testing.T) {
+		// Only the test writes configmaps, but others write too: at least this many writes lie before it.
+		future := plus(t, w.newest(), 50)
+		s := w.watch(t, w.c, metav1.ListOptions{ResourceVersion: future})
+		within(t, time.Minute, "the future", func() (bool, error) { return before(future, w.write(t, "c4")) == nil, nil })
+		s.expect(w.since(future))
+	})
+	t.Run("match", func(t *testing.T) {
+		_, err := w.client(w.c).Watch(t.Context(), metav1.ListOptions{ResourceVersion: newest, ResourceVersionMatch: exactMatch})
+		isInvalid(t, err)
+	})
+}
