@@ -14,6 +14,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
+	"github.com/fresh-kcm/fresh-kcm/test/faultrig"
 )
 
 const (
@@ -82,45 +83,29 @@ func (r *EvictionResult) Figures() []Figure {
 
 // RunEviction runs the story.
 func RunEviction(ctx context.Context, o Options) (_ *EvictionResult, err error) {
-	o.say("starting the cluster", "")
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	rig, err := StartRig(ctx, RigOptions{Arm: o.Arm, Dir: o.Dir, Nodes: 1})
+	ctx, scene, err := o.begin(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		o.say("stopping the cluster", "")
-		cancel() // an apiserver being stopped waits for watches
-		err = errors.Join(err, rig.Stop(ctx))
-	}()
-	truth, err := rig.Record(ctx)
-	if err != nil {
-		return nil, err
-	}
-	e := &evictionRun{Options: o, rig: rig, truth: truth, node: rig.Cluster.Nodes().Names()[0],
-		result: &EvictionResult{Pods: evictionPods, LaterPods: laterPods}}
-	if e.result.KCM, err = describe(ctx, rig.KCM); err != nil {
-		return nil, err
-	}
+	defer func() { err = errors.Join(err, scene.end(ctx)) }()
+	e := &evictionRun{scene: scene, node: scene.rig.Cluster.Nodes().Names()[0],
+		result: &EvictionResult{KCM: scene.subject, Pods: evictionPods, LaterPods: laterPods}}
 	if err := e.fault(ctx); err != nil {
 		return nil, err
 	}
 	if err := e.later(ctx); err != nil {
 		return nil, err
 	}
-	if err := rig.SameKCM(ctx); err != nil {
+	if err := e.rig.SameKCM(ctx); err != nil {
 		return nil, err
 	}
-	e.result.Running = truth.Running(e.pods)
+	e.result.Running = e.truth.Running(e.pods)
 	return e.result, nil
 }
 
 // evictionRun is the story under way.
 type evictionRun struct {
-	Options
-	rig    *Rig
-	truth  *Truth
+	*scene
 	node   string
 	pods   []string
 	result *EvictionResult
@@ -156,7 +141,7 @@ func (e *evictionRun) fault(ctx context.Context) error {
 	if e.result.Late <= 0 {
 		return fmt.Errorf("the fault was not injected: the taint was removed %v too late", -e.result.Late)
 	}
-	err = until(ctx, evictionToleration, "the proxy to hold the removal of the taint", func() (bool, error) {
+	err = faultrig.Wait(ctx, evictionToleration, "the proxy to hold the removal of the taint", func() (bool, error) {
 		return rig.Sent(nodes, rv)
 	})
 	if err != nil {
@@ -215,7 +200,7 @@ func (e *evictionRun) later(ctx context.Context) error {
 	e.say("nodes watch released, node tainted again", "%d more pods to evict", laterPods)
 	limit, cancel := context.WithTimeout(ctx, laterLimit)
 	defer cancel()
-	err = until(limit, laterLimit, "the evictions", func() (bool, error) { return e.truth.Going(pods) == laterPods, nil })
+	err = faultrig.Wait(limit, laterLimit, "the evictions", func() (bool, error) { return e.truth.Going(pods) == laterPods, nil })
 	if err != nil && ctx.Err() != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/faultrig"
 )
 
 const (
@@ -79,29 +80,12 @@ func (r *NodeDeathResult) Figures() []Figure {
 
 // RunNodeDeath runs the story.
 func RunNodeDeath(ctx context.Context, o Options) (_ *NodeDeathResult, err error) {
-	o.say("starting the cluster", "%d nodes", o.Nodes)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	rig, err := StartRig(ctx, RigOptions{
-		Arm: o.Arm, Dir: o.Dir, Nodes: o.Nodes,
-		KCMArgs: []string{"--node-monitor-grace-period=" + deathGrace.String()},
-	})
+	ctx, scene, err := o.begin(ctx, o.Nodes, "--node-monitor-grace-period="+deathGrace.String())
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		o.say("stopping the cluster", "")
-		cancel() // an apiserver being stopped waits for watches
-		err = errors.Join(err, rig.Stop(ctx))
-	}()
-	truth, err := rig.Record(ctx)
-	if err != nil {
-		return nil, err
-	}
-	d := &deathRun{Options: o, rig: rig, truth: truth, result: &NodeDeathResult{Nodes: o.Nodes, Window: deathWindow}}
-	if d.result.KCM, err = describe(ctx, rig.KCM); err != nil {
-		return nil, err
-	}
+	defer func() { err = errors.Join(err, scene.end(ctx)) }()
+	d := &deathRun{scene: scene, result: &NodeDeathResult{KCM: scene.subject, Nodes: o.Nodes, Window: deathWindow}}
 	if err := d.known(ctx); err != nil {
 		return nil, err
 	}
@@ -111,21 +95,19 @@ func RunNodeDeath(ctx context.Context, o Options) (_ *NodeDeathResult, err error
 	if err := d.revive(ctx); err != nil {
 		return nil, err
 	}
-	return d.result, rig.SameKCM(ctx)
+	return d.result, d.rig.SameKCM(ctx)
 }
 
 // deathRun is the story under way.
 type deathRun struct {
-	Options
-	rig    *Rig
-	truth  *Truth
+	*scene
 	result *NodeDeathResult
 }
 
 // known waits until the kube-controller-manager has been through all nodes and knows their leases.
 func (d *deathRun) known(ctx context.Context) error {
 	d.say("waiting until the KCM knows all nodes", "")
-	err := until(ctx, time.Minute, "the node lifecycle controller to count all nodes", func() (bool, error) {
+	err := faultrig.Wait(ctx, time.Minute, "the node lifecycle controller to count all nodes", func() (bool, error) {
 		metrics, err := d.rig.KCM.Get(ctx, "/metrics")
 		if err != nil {
 			return false, err
@@ -178,7 +160,7 @@ func (d *deathRun) die(ctx context.Context) error {
 	}
 	died := time.Now()
 	lastSaid := died
-	err := until(ctx, markLimit, "all nodes to be marked", func() (bool, error) {
+	err := faultrig.Wait(ctx, markLimit, "all nodes to be marked", func() (bool, error) {
 		d.result.Marked = d.truth.Nodes(corev1.ConditionUnknown)
 		if time.Since(lastSaid) > time.Second {
 			lastSaid = time.Now()
@@ -245,7 +227,7 @@ func (d *deathRun) revive(ctx context.Context) error {
 	if err := d.rig.Cluster.Nodes().ReviveAll(); err != nil {
 		return fmt.Errorf("reviving all nodes: %w", err)
 	}
-	err := until(ctx, recoverLimit, "all nodes to be Ready again", func() (bool, error) {
+	err := faultrig.Wait(ctx, recoverLimit, "all nodes to be Ready again", func() (bool, error) {
 		d.result.Recovered = d.truth.Nodes(corev1.ConditionTrue)
 		return d.result.Recovered == d.Nodes, nil
 	})

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
+
+	"github.com/fresh-kcm/fresh-kcm/test/faultrig"
 )
 
 // labTaint is the taint that stories put on nodes.
@@ -80,7 +82,7 @@ func (e *evictionRun) runPods(ctx context.Context, prefix string, count int, tol
 		}
 		names, last = append(names, pod.Namespace+"/"+pod.Name), created.ResourceVersion
 	}
-	err := until(ctx, time.Minute, fmt.Sprintf("%d pods to run on %s", count, e.node), func() (bool, error) {
+	err := faultrig.Wait(ctx, time.Minute, fmt.Sprintf("%d pods to run on %s", count, e.node), func() (bool, error) {
 		return e.truth.Running(names) == count, nil
 	})
 	if err != nil {

@@ -1,9 +1,8 @@
 // Copyright The Fresh KCM Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rig is what one scenario runs on for one arm: a real control plane, one kube-controller-manager
-// that reaches the apiserver through a fault proxy, and the truth recorder, which goes to the apiserver
-// directly, as everybody else does.
+// Package rig is what one scenario runs on for one arm: a faultrig with that arm's kube-controller-manager, and
+// the truth recorder, which goes to the apiserver directly.
 //
 // After a failure Keep leaves the evidence in the cluster's directory:
 //
