@@ -145,7 +145,7 @@ func (r *run) digest(name string, set types.UID, want oracle.Digest) {
 	}
 }
 
-// waits are the two metrics that say how often DaemonSets waited, and how many still do.
+// waits are the metrics that say how often DaemonSets waited or put a deletion off, and how many still wait.
 var waits = regexp.MustCompile(`(?m)^stale_controller_(waits_total|parked_owners|unproven_actions_total)\{controller="daemonset".*\} (\S+)$`)
 
 // nobodyParked is the part of L that only this project's metrics show: no owner is left waiting.
@@ -163,7 +163,7 @@ func (r *run) nobodyParked(ctx context.Context) {
 	if sum["parked_owners"] > 0 {
 		r.violate(oracle.Violation{Oracle: "L", Rule: "owner left parked", Time: time.Now(), Detail: fmt.Sprint(sum["parked_owners"])})
 	}
-	if sum["waits_total"] == 0 && !r.idle {
+	if sum["waits_total"]+sum["unproven_actions_total"] == 0 && !r.idle {
 		r.unproven = append(r.unproven, "no DaemonSet ever waited for its cache")
 	}
 }
