@@ -19,11 +19,16 @@ func fromKCM(e controlplane.AuditEvent) bool {
 type Requests struct {
 	// NodeLeaseGets and NodeLeaseLists are live reads of the nodes' leases.
 	NodeLeaseGets, NodeLeaseLists int
+	// Fences are the reads by which caches are proven fresh: one item, and a budget of their own.
+	Fences int
 	// ElectionRenewals show that it was alive and leading.
 	ElectionRenewals int
 	// Total is without watches.
 	Total int
 }
+
+// NodeLeaseReads are all live reads of the nodes' leases.
+func (n Requests) NodeLeaseReads() int { return n.NodeLeaseGets + n.NodeLeaseLists }
 
 // CountRequests counts what an apiserver's audit log says it was asked in [from, to).
 func CountRequests(auditLog string, from, to time.Time) (Requests, error) {
@@ -36,7 +41,9 @@ func CountRequests(auditLog string, from, to time.Time) (Requests, error) {
 		n.Total++
 		o := e.ObjectRef
 		switch {
-		case o.Resource != "leases":
+		case strings.Contains(e.UserAgent, " freshness"):
+			n.Fences++
+		case o.Resource != "leases", strings.Contains(e.UserAgent, "informers"):
 		case o.Namespace == "kube-system" && e.Verb == "update":
 			n.ElectionRenewals++
 		case o.Namespace == "kube-system":

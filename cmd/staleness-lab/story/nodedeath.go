@@ -59,9 +59,9 @@ type NodeDeathResult struct {
 	RecoveredAfter time.Duration
 }
 
-// LiveReadsPerMinute is the rate of live lease GETs once all nodes were marked.
+// LiveReadsPerMinute is the rate of live reads of leases once all nodes were marked.
 func (r *NodeDeathResult) LiveReadsPerMinute() float64 {
-	return float64(r.After.NodeLeaseGets) / r.Window.Minutes()
+	return float64(r.After.NodeLeaseReads()) / r.Window.Minutes()
 }
 
 // Figures implements Result.
@@ -70,10 +70,10 @@ func (r *NodeDeathResult) Figures() []Figure {
 	return []Figure{
 		{Name: "dead nodes marked", Value: ratio(r.Marked, r.Nodes), Verdict: judge(r.Marked < r.Nodes)},
 		{Name: "time until all were marked", Value: fmt.Sprintf("%.1f s", r.TimeToMark.Seconds())},
-		{Name: "live lease GETs while marking", Value: fmt.Sprint(r.Marking.NodeLeaseGets)},
-		{Name: "live lease GETs a minute, once marked", Value: fmt.Sprintf("%.0f", reads), Verdict: judge(reads > maxLiveReads)},
+		{Name: "live reads of leases while marking", Value: fmt.Sprint(r.Marking.NodeLeaseReads())},
+		{Name: "live reads of leases a minute, once marked", Value: fmt.Sprintf("%.0f", reads), Verdict: judge(reads > maxLiveReads)},
 		{Name: "  as a share of the client's rate", Value: fmt.Sprintf("%.0f %%", 100*reads/(60*clientQPS))},
-		{Name: "lease LISTs a minute, once marked", Value: fmt.Sprintf("%.0f", float64(r.After.NodeLeaseLists)/r.Window.Minutes())},
+		{Name: "fences a minute of all resources, once marked", Value: fmt.Sprintf("%.0f", float64(r.After.Fences)/r.Window.Minutes())},
 		{Name: "revived nodes Ready again, after", Value: fmt.Sprintf("%s, %.1f s", ratio(r.Recovered, r.Nodes), r.RecoveredAfter.Seconds()), Verdict: judge(r.Recovered < r.Nodes)},
 	}
 }

@@ -83,6 +83,7 @@ func TestCountRequests(t *testing.T) {
 		request(0.9, kcmAgent, controller, "get", "leases", "kube-node-lease", "n", 200),
 		request(1, kcmAgent, controller, "get", "leases", "kube-node-lease", "n", 200),
 		request(2, kcmAgent, controller, "list", "leases", "", "", 200),
+		request(2, kcmAgent+" freshness", "system:kube-controller-manager", "list", "leases", "", "", 200),
 		request(2, kcmAgent, controller, "watch", "leases", "", "", 200),
 		request(3, kcmAgent, "system:kube-controller-manager", "update", "leases", "kube-system", "kube-controller-manager", 200),
 		request(3, kcmAgent, "system:kube-controller-manager", "get", "leases", "kube-system", "kube-controller-manager", 200),
@@ -92,7 +93,7 @@ func TestCountRequests(t *testing.T) {
 	)
 	n, err := CountRequests(path, at(1), at(5))
 	require.NoError(t, err)
-	require.Equal(t, Requests{NodeLeaseGets: 1, NodeLeaseLists: 1, ElectionRenewals: 1, Total: 5}, n)
+	require.Equal(t, Requests{NodeLeaseGets: 1, NodeLeaseLists: 1, Fences: 1, ElectionRenewals: 1, Total: 6}, n)
 }
 
 func TestEvictionVerdicts(t *testing.T) {
