@@ -36,7 +36,7 @@ const (
 // out every stock arm deletes them from a healthy node (gap 1). Afterwards the node is tainted again and other
 // pods have to go: to do nothing would be no cure.
 var _ = describe(scenario{
-	number: 4, title: "node events held, NoExecute taint taken off before the toleration runs out", label: pending,
+	number: 4, title: "node events held, NoExecute taint taken off before the toleration runs out", label: ordinary,
 	hurts: rig.U1, rules: []string{"unjustified delete"},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 1}}}, idle: true,
 	timeout: 4 * time.Minute,
