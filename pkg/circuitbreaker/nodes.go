@@ -71,6 +71,7 @@ type Nodes struct {
 	heldNow  int // passes in a row
 	leases   liveLeases
 	nodes    map[string]nodeRead
+	reading  int // nodes
 	pass     passState
 	// inconclusiveSince is since when nothing could be verified; reported is set once that was told.
 	inconclusiveSince time.Time
@@ -127,8 +128,12 @@ func (n *Nodes) BeginPass(ctx context.Context) bool {
 		n.hold(ctx, nil)
 		return true
 	}
-	_, err := n.liveLeases(ctx, now)
-	if err != nil && n.leasesStillGood(now) {
+	list, err := n.liveLeases(ctx, now)
+	if err == nil {
+		n.mu.Lock()
+		n.evidence = list.evidence
+		n.mu.Unlock()
+	} else if n.leasesStillGood(now) {
 		// It is not yet time for another list, or the last attempt has failed just now.
 		err = nil
 	}

@@ -16,6 +16,12 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 )
 
+// nodeReads is how many workers may wait for a live read of a node: half of those of a pass, so that the
+// pass goes on.
+const nodeReads = 4
+
+var errBusy = errors.New("the cache of nodes is not proven fresh, and enough nodes are being read one by one")
+
 // nodeAge is how old a proof of the nodes, or a live read of one, may be that an action is based on.
 const nodeAge = 2 * time.Second
 
@@ -181,9 +187,22 @@ func (n *Nodes) ready(ctx context.Context, name string) (corev1.ConditionStatus,
 	}
 	n.mu.Lock()
 	known, ok := n.nodes[name]
+	ok = ok && !known.at.Before(asOf)
+	busy := !ok && n.reading >= nodeReads
+	if !ok && !busy {
+		n.reading++
+		defer func() {
+			n.mu.Lock()
+			n.reading--
+			n.mu.Unlock()
+		}()
+	}
 	n.mu.Unlock()
-	if ok && !known.at.Before(asOf) {
+	switch {
+	case ok:
 		return known.ready, metrics.ByGet, nil
+	case busy:
+		return "", metrics.ByGet, errBusy
 	}
 	ctx, cancel = context.WithTimeout(ctx, readTimeout)
 	defer cancel()

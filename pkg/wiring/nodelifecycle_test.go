@@ -17,7 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	coordv1 "k8s.io/api/coordination/v1"
@@ -108,8 +107,6 @@ func startCluster(t *testing.T, n int, withBreaker bool) *cluster {
 			c.mu.Unlock()
 		}
 	}, funcr.Options{})
-	klog.SetLogger(logr.Discard())
-	t.Cleanup(klog.ClearLogger)
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
 	if withBreaker {
 		tracker := rvtracker.New(rvtracker.Options{})
