@@ -40,7 +40,11 @@ func newCommand() (*cobra.Command, error) {
 	command := app.NewControllerManagerCommand(wire)
 	setGates := command.PersistentPreRunE
 	command.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
-		return features.Explain(setGates(cmd, args))
+		if err := features.Explain(setGates(cmd, args)); err != nil {
+			return err
+		}
+		prepare()
+		return nil
 	}
 	return command, nil
 }

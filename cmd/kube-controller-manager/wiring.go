@@ -13,20 +13,37 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/features"
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/pkg/wiring"
 )
+
+// page shows the caches and what waits for them, whether this process leads or not.
+var page = &stalenessmonitor.Page{}
+
+// prepare opens, once the gates are known and before anything runs, the seams that are not for one term of
+// leadership. With both gates off it changes nothing.
+func prepare() {
+	gates := utilfeature.DefaultFeatureGate
+	page.Consistency, page.Monitoring = gates.Enabled(features.StaleControllerConsistency), gates.Enabled(features.MonitorInformerStaleness)
+	if page.Consistency || page.Monitoring {
+		app.HandleSecure(stalenessmonitor.Path, page)
+	}
+	if page.Monitoring {
+		app.WrapInformerFactory(wiring.ObserveFactory)
+		metrics.SetCaches(page.Caches)
+	}
+}
 
 var _ app.Option = wire
 
 // wire hands this project's objects to the controllers of one term of leadership. With both gates off
 // it changes nothing.
 func wire(ctx context.Context, controllerContext *app.ControllerContext, root clientbuilder.ControllerClientBuilder) error {
-	gates := utilfeature.DefaultFeatureGate
-	consistent := gates.Enabled(features.StaleControllerConsistency)
 	klog.FromContext(ctx).Info("Protection against stale caches",
-		string(features.StaleControllerConsistency), consistent,
-		string(features.MonitorInformerStaleness), gates.Enabled(features.MonitorInformerStaleness))
-	if !consistent {
+		string(features.StaleControllerConsistency), page.Consistency,
+		string(features.MonitorInformerStaleness), page.Monitoring)
+	if !page.Consistency && !page.Monitoring {
 		return nil
 	}
 	config, err := root.Config("fresh-kcm")
@@ -41,11 +58,17 @@ func wire(ctx context.Context, controllerContext *app.ControllerContext, root cl
 	if err != nil {
 		return err
 	}
-	consistency.SetProvider(w.Store)
-	var lease *wiring.Lease
-	if leadership := app.LeadershipFrom(ctx); leadership != nil {
-		lease = &wiring.Lease{Leadership: leadership, Duration: leadership.LeaseDuration}
+	context.AfterFunc(ctx, page.Add(w))
+	if page.Consistency {
+		consistency.SetProvider(w.Store)
+		var lease *wiring.Lease
+		if leadership := app.LeadershipFrom(ctx); leadership != nil {
+			lease = &wiring.Lease{Leadership: leadership, Duration: leadership.LeaseDuration}
+		}
+		controllerContext.ClientBuilder = wiring.Clients(controllerContext.ClientBuilder, lease)
 	}
-	controllerContext.ClientBuilder = wiring.Clients(controllerContext.ClientBuilder, lease)
+	if page.Monitoring {
+		w.Monitor(wiring.Informers(ctx, controllerContext.InformerFactory, controllerContext.ObjectOrMetadataInformerFactory, controllerContext.RESTMapper))
+	}
 	return nil
 }

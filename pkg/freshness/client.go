@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -50,7 +51,7 @@ func newClient(o Options, b *budget) (*client, error) {
 		// not take the fences with it.
 		config.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
-	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return headerKeeper{rt} })
+	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return observer{rt} })
 	c, err := rest.RESTClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("making the client for fences: %w", err)
@@ -60,23 +61,42 @@ func newClient(o Options, b *budget) (*client, error) {
 
 // list reads one page. An empty token is a consistent read.
 func (c *client) list(ctx context.Context, gvr schema.GroupVersionResource, limit int, token string) (*metav1.PartialObjectMetadataList, *failure) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	ctx, headers := keepHeaders(ctx)
-	req := c.rest.Get().AbsPath(collectionPath(gvr)...).MaxRetries(0).
-		SetHeader("Accept", acceptList).Param("limit", strconv.Itoa(limit))
+	req := c.rest.Get().AbsPath(collectionPath(gvr)...).Param("limit", strconv.Itoa(limit))
 	if token != "" {
 		req = req.Param("continue", token)
 	}
-	result := req.Do(ctx)
+	return c.readList(ctx, gvr, req)
+}
+
+// nobody is a name that no object and no namespace has.
+const nobody = "fresh-kcm-fence"
+
+// listNothing is a consistent read that brings the collection's RV and no object, so that it costs
+// some hundred bytes however large the objects' metadata are.
+func (c *client) listNothing(ctx context.Context, gvr schema.GroupVersionResource, namespaced bool) (*metav1.PartialObjectMetadataList, *failure) {
+	path := collectionPath(gvr)
+	req := c.rest.Get().Param("limit", "1")
+	if namespaced {
+		last := len(path) - 1
+		path = append(path[:last:last], "namespaces", nobody, gvr.Resource)
+	} else {
+		req = req.Param("fieldSelector", "metadata.name="+nobody)
+	}
+	return c.readList(ctx, gvr, req.AbsPath(path...))
+}
+
+func (c *client) readList(ctx context.Context, gvr schema.GroupVersionResource, req *rest.Request) (*metav1.PartialObjectMetadataList, *failure) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	ctx, x := c.begin(ctx, gvr)
+	result := req.MaxRetries(0).SetHeader("Accept", acceptList).Do(ctx)
 	if err := result.Error(); err != nil {
-		return nil, classify(err, headers)
+		return nil, classify(err, &x.headers)
 	}
 	raw, err := result.Raw()
 	if err != nil {
-		return nil, classify(err, headers)
+		return nil, classify(err, &x.headers)
 	}
-	c.metrics.Bytes(gvr, len(raw))
 	list, err := decodeList(result, raw)
 	if err != nil {
 		return nil, &failure{reason: ReasonServerError, err: err}
@@ -106,14 +126,14 @@ func decodeList(result rest.Result, raw []byte) (*metav1.PartialObjectMetadataLi
 
 // watch starts a metadata watch from rv that the server ends after seconds.
 func (c *client) watch(ctx context.Context, gvr schema.GroupVersionResource, rv string, seconds int) (watch.Interface, *failure) {
-	ctx, headers := keepHeaders(ctx)
+	ctx, x := c.begin(ctx, gvr)
 	w, err := c.rest.Get().AbsPath(collectionPath(gvr)...).MaxRetries(0).
 		SetHeader("Accept", acceptWatch).
 		Param("watch", "true").Param("resourceVersion", rv).Param("allowWatchBookmarks", "true").
 		Param("timeoutSeconds", strconv.Itoa(seconds)).
 		Watch(ctx)
 	if err != nil {
-		return nil, classify(err, headers)
+		return nil, classify(err, &x.headers)
 	}
 	return w, nil
 }
@@ -125,24 +145,44 @@ func collectionPath(gvr schema.GroupVersionResource) []string {
 	return []string{"apis", gvr.Group, gvr.Version, gvr.Resource}
 }
 
-// headerKeeper gives the caller the response's Retry-After, which client-go drops when
-// the body is a Status without one.
-type headerKeeper struct{ next http.RoundTripper }
-
-type headersKey struct{}
-
-func keepHeaders(ctx context.Context) (context.Context, *http.Header) {
-	h := &http.Header{}
-	return context.WithValue(ctx, headersKey{}, h), h
+// exchange is one request and what the caller is told of its answer.
+type exchange struct {
+	headers http.Header
+	read    func(n int)
 }
 
-func (k headerKeeper) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := k.next.RoundTrip(req)
-	if h, ok := req.Context().Value(headersKey{}).(*http.Header); ok && resp != nil {
-		*h = resp.Header
+type exchangeKey struct{}
+
+func (c *client) begin(ctx context.Context, gvr schema.GroupVersionResource) (context.Context, *exchange) {
+	x := &exchange{read: func(n int) { c.metrics.Bytes(gvr, n) }}
+	return context.WithValue(ctx, exchangeKey{}, x), x
+}
+
+// observer gives the caller the response's Retry-After, which client-go drops when the
+// body is a Status without one, and counts what is read of the body.
+type observer struct{ next http.RoundTripper }
+
+func (o observer) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := o.next.RoundTrip(req)
+	if x, ok := req.Context().Value(exchangeKey{}).(*exchange); ok && resp != nil {
+		x.headers = resp.Header
+		resp.Body = countedBody{resp.Body, x.read}
 	}
 	return resp, err
 }
 
 // WrappedRoundTripper lets client-go find the transport beneath.
-func (k headerKeeper) WrappedRoundTripper() http.RoundTripper { return k.next }
+func (o observer) WrappedRoundTripper() http.RoundTripper { return o.next }
+
+type countedBody struct {
+	io.ReadCloser
+	read func(n int)
+}
+
+func (b countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.read(n)
+	}
+	return n, err
+}

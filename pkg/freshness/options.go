@@ -38,6 +38,11 @@ type Options struct {
 	// kube-apiserver sends no bookmark.
 	WatchSeconds int
 
+	// Namespaced says whether a resource is, and whether that is known. If it is, a fence
+	// of a collection that is not empty asks for no object: some hundred bytes however
+	// large the metadata are. Without it a fence brings one object.
+	Namespaced func(resource schema.GroupVersionResource) (namespaced, known bool)
+
 	// OnFence is called before a fence is sent, and the function it returns, unless nil,
 	// with the answer if one comes: what was known before the sending is what makes an
 	// answer evidence (rvtracker.Source.BeginFence). Not called for fences of AddFence.
@@ -94,8 +99,11 @@ type Metrics interface {
 	Proof(proof Proof, latency time.Duration)
 	// Fence: a fence has ended after latency; failed is empty on success.
 	Fence(resource schema.GroupVersionResource, failed Reason, latency time.Duration)
-	// Bytes of a list response's body, fences included.
+	// Bytes were read of a response's body, of a list or a watch.
 	Bytes(resource schema.GroupVersionResource, n int)
+	// Watch: the watch of a quiet proof has ended after latency; failed is empty if it
+	// said something.
+	Watch(resource schema.GroupVersionResource, failed Reason, latency time.Duration)
 	// Rewind: the server's RVs went backward.
 	Rewind(resource schema.GroupVersionResource)
 }
@@ -110,6 +118,9 @@ func (NoMetrics) Proof(Proof, time.Duration) {}
 
 // Fence implements Metrics.
 func (NoMetrics) Fence(schema.GroupVersionResource, Reason, time.Duration) {}
+
+// Watch implements Metrics.
+func (NoMetrics) Watch(schema.GroupVersionResource, Reason, time.Duration) {}
 
 // Bytes implements Metrics.
 func (NoMetrics) Bytes(schema.GroupVersionResource, int) {}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -91,7 +92,7 @@ func (r *resource) readFence(ctx context.Context, fl *flight[fenceResult]) (Fenc
 	}
 	fence, answered := r.beginFence()
 	fl.begin(fence.TakenAt)
-	list, f := r.p.client.list(ctx, r.gvr, 1, "")
+	list, whole, f := r.readPage(ctx)
 	if f == nil {
 		fence.ResourceVersion = list.ResourceVersion
 		f = r.endFence(ctx, fence, answered)
@@ -100,7 +101,59 @@ func (r *resource) readFence(ctx context.Context, fl *flight[fenceResult]) (Fenc
 		r.p.failed(&r.fenceHold, r, f)
 		return Fence{}, f
 	}
+	if whole {
+		r.proveByPage(fence, list.Items)
+	}
 	return fence, nil
+}
+
+// readPage reads no object, if one can do without, or one; whole says that there is no other.
+func (r *resource) readPage(ctx context.Context) (list *metav1.PartialObjectMetadataList, whole bool, f *failure) {
+	if r.p.opts.Namespaced != nil && r.holdsObjects() {
+		if namespaced, known := r.p.opts.Namespaced(r.gvr); known {
+			list, f = r.p.client.listNothing(ctx, r.gvr, namespaced)
+			return list, false, f
+		}
+	}
+	list, f = r.p.client.list(ctx, r.gvr, 1, "")
+	return list, f == nil && list.Continue == "", f
+}
+
+// recount is after how many fences the objects of a cache that had some are counted again.
+const recount = 12
+
+// holdsObjects is false for a cache that is empty or unknown. It does not count a large cache each time.
+func (r *resource) holdsObjects() bool {
+	r.mu.Lock()
+	view := r.view
+	counted := r.uncounted > 0
+	if counted {
+		r.uncounted--
+	}
+	r.mu.Unlock()
+	if counted || view == nil || view.Len() == 0 {
+		return counted
+	}
+	r.mu.Lock()
+	r.uncounted = recount
+	r.mu.Unlock()
+	return true
+}
+
+// proveByPage takes a fence that brought the whole collection for the list proof that it is, if the
+// store is equal to it.
+func (r *resource) proveByPage(fence Fence, items []metav1.PartialObjectMetadata) {
+	r.mu.Lock()
+	view, at, held := r.view, r.sample(), r.held
+	r.mu.Unlock()
+	if view == nil || held != "" || !less(at, fence.ResourceVersion) || view.Len() > len(items) {
+		return
+	}
+	want := listing{fence: fence, objects: map[string]object{}, complete: true}
+	want.add(items)
+	if diff := want.compare(view); diff.objects == 0 {
+		r.settled(quiet{base: at, upTo: fence.ResourceVersion, exact: true})
+	}
 }
 
 // prove is called when nothing known is good for asOf.
@@ -134,8 +187,13 @@ func (r *resource) prove(ctx context.Context, asOf time.Time) (Proof, error) {
 	if proof, done := r.unprovable(); done {
 		return proof, nil
 	}
+	return r.shareQuiet(ctx, asOf, r.proveQuiet)
+}
+
+// shareQuiet joins or starts a quiet proof.
+func (r *resource) shareQuiet(ctx context.Context, asOf time.Time, work func(context.Context, *flight[Proof]) Proof) (Proof, error) {
 	known := func() (Proof, bool) { return r.lookupLocked(asOf, MethodWait) }
-	quiet, err := share(ctx, r, &r.proof, asOf, known, r.proveQuiet)
+	quiet, err := share(ctx, r, &r.proof, asOf, known, work)
 	if proof, ok := r.lookup(asOf, MethodWait); ok {
 		// The shared answer, or the cache has caught up meanwhile.
 		if quiet.Outcome == Proven {

@@ -41,6 +41,11 @@ func (r *resource) proveQuiet(ctx context.Context, fl *flight[Proof]) Proof {
 	default:
 		f = &failure{reason: ReasonRewind, err: errors.New("the cache was not relisted since the server was rewound")}
 	}
+	return r.concluded(proof, f)
+}
+
+// concluded notes how a quiet proof ended.
+func (r *resource) concluded(proof Proof, f *failure) Proof {
 	if f != nil {
 		r.p.failed(&r.proofHold, r, f)
 		return f.proof(r.gvr)

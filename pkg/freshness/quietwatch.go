@@ -43,10 +43,18 @@ func (w *replay) missing(rv string) (int, string) {
 }
 
 // proveByWatch asks for the events since the store's RV, up to the newest fence.
-func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view CacheView) (Proof, *failure) {
+func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view CacheView) (proof Proof, f *failure) {
 	if f := r.p.admit(ctx, &r.proofHold, r); f != nil {
 		return Proof{}, f
 	}
+	start := r.p.opts.Clock.Now()
+	defer func() {
+		failed := Reason("")
+		if f != nil {
+			failed = f.reason
+		}
+		r.p.opts.Metrics.Watch(r.gvr, failed, r.p.opts.Clock.Since(start))
+	}()
 	r.mu.Lock()
 	if len(r.fences) == 0 {
 		r.mu.Unlock()

@@ -47,6 +47,9 @@ type resource struct {
 	// no use in giving it time.
 	quietAt string
 
+	// uncounted is for how many fences more the cache is taken to have objects.
+	uncounted int
+
 	waiters map[*waiter]struct{}
 	fence   lane[fenceResult]
 	proof   lane[Proof]

@@ -95,7 +95,9 @@ func Register() {
 			refusedWrites, unsettledWrites,
 			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, relists, fences,
 			liveReads, budgetWaits, breakerOpen, breakerTrips, heldPasses, verifications,
-			cancelledEvictions, evictionWaits, waitingEvictions)
+			cancelledEvictions, evictionWaits, waitingEvictions,
+			stateChanges, probes, probeDuration, probeBytes, stalenessRewinds)
+		legacyregistry.CustomMustRegister(cacheCollector)
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
@@ -26,16 +27,28 @@ const firstFence = 2 * time.Second
 type proofs struct {
 	mapper meta.RESTMapper
 	prover *freshness.Prover
+	counts *metrics.Staleness
 	// rewound tells the tracker of a rewind that a resource shows which it does not follow.
 	rewound func()
 
 	mu      sync.Mutex
 	sources map[schema.GroupVersionResource]*rvtracker.Source
+	// onRewound, unless nil, is told of every rewind.
+	onRewound func(schema.GroupVersionResource)
 }
 
+// The budget is for the monitor, which takes no more than 40 requests a second, and 20 for what waits.
+const (
+	proverQPS   = 60
+	proverBurst = 80
+)
+
 func newProofs(config *rest.Config, mapper meta.RESTMapper) (*proofs, error) {
-	p := &proofs{mapper: mapper, sources: map[schema.GroupVersionResource]*rvtracker.Source{}}
-	prover, err := freshness.New(freshness.Options{Config: config, OnFence: p.onFence, OnRewind: p.onRewind})
+	p := &proofs{mapper: mapper, counts: &metrics.Staleness{}, sources: map[schema.GroupVersionResource]*rvtracker.Source{}}
+	prover, err := freshness.New(freshness.Options{
+		Config: config, QPS: proverQPS, Burst: proverBurst, Metrics: p.counts,
+		Namespaced: p.namespaced, OnFence: p.onFence, OnRewind: p.onRewind,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("making the prover: %w", err)
 	}
@@ -51,20 +64,40 @@ func (p *proofs) register(ctx context.Context, resource schema.GroupResource, st
 	if err != nil {
 		return fmt.Errorf("no version of %s: %w", resource, err)
 	}
-	p.mu.Lock()
-	_, known := p.sources[gvr]
-	p.sources[gvr] = source
-	p.mu.Unlock()
-	if known {
+	if !p.view(gvr, store, source) {
 		return nil
 	}
-	p.prover.Register(gvr, freshness.StoreView(store, source.Wait))
 	ctx, cancel := context.WithTimeout(ctx, firstFence)
 	defer cancel()
 	if _, err := p.prover.Fence(ctx, gvr); err != nil {
 		klog.FromContext(ctx).V(2).Info("No fence of a cache before its first list", "resource", resource, "err", err)
 	}
 	return nil
+}
+
+// view has the prover look at a cache, unless it does already.
+func (p *proofs) view(gvr schema.GroupVersionResource, store freshness.Store, source *rvtracker.Source) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sources[gvr] == source {
+		return false
+	}
+	p.sources[gvr] = source
+	p.prover.Register(gvr, freshness.StoreView(store, source.Wait))
+	return true
+}
+
+// namespaced says whether a resource is. A resource that has gone away has no answer.
+func (p *proofs) namespaced(gvr schema.GroupVersionResource) (namespaced, known bool) {
+	gvk, err := p.mapper.KindFor(gvr)
+	if err != nil {
+		return false, false
+	}
+	mapping, err := p.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return false, false
+	}
+	return mapping.Scope.Name() == meta.RESTScopeNameNamespace, true
 }
 
 func (p *proofs) source(gvr schema.GroupVersionResource) *rvtracker.Source {
@@ -87,6 +120,12 @@ func (p *proofs) onFence(gvr schema.GroupVersionResource) (answered func(freshne
 func (p *proofs) onRewind(rewind freshness.Rewind) {
 	if p.source(rewind.Resource) == nil {
 		p.rewound()
+	}
+	p.mu.Lock()
+	tell := p.onRewound
+	p.mu.Unlock()
+	if tell != nil {
+		tell(rewind.Resource)
 	}
 }
 

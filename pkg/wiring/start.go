@@ -28,7 +28,7 @@ type start struct {
 	done atomic.Bool
 
 	mu      sync.Mutex
-	waiting map[types.NamespacedName]bool
+	waiting map[types.NamespacedName]time.Time
 	behind  freshness.Proof
 }
 
@@ -56,9 +56,11 @@ func (s *start) check(owner types.NamespacedName) error {
 		return nil
 	}
 	if s.waiting == nil {
-		s.waiting = map[types.NamespacedName]bool{}
+		s.waiting = map[types.NamespacedName]time.Time{}
 	}
-	s.waiting[owner] = true
+	if _, known := s.waiting[owner]; !known {
+		s.waiting[owner] = time.Now()
+	}
 	return &startError{owner: owner, proof: s.behind}
 }
 

@@ -30,6 +30,8 @@ const (
 	// not say when, and the longest that it waits for a stale cache to catch up in between.
 	retryUnproven = time.Second
 	retryStale    = 5 * time.Second
+	// sameWait is how soon an owner must ask for a proof again for its wait to be the same one.
+	sameWait = 30 * time.Second
 )
 
 // prover proves caches fresh; *proofs does.
@@ -58,10 +60,19 @@ type Store struct {
 	add func(key string)
 	// untracked are the owners, with their UIDs, of which a write could not be recorded.
 	untracked map[types.NamespacedName]types.UID
-	// retrying are the owners that wait for a proof.
-	retrying map[types.NamespacedName]bool
+	// retrying are the owners that wait for a proof; refused, those that have had none since their last
+	// wait ended.
+	retrying, refused map[types.NamespacedName]refusal
 	// unsettled are the owners' writes of unknown outcome.
 	unsettled unsettledWrites
+}
+
+// refusal is why an owner waits for a proof, and since when it has had none.
+type refusal struct {
+	resource schema.GroupResource
+	proof    freshness.Proof
+	since    time.Time
+	ended    time.Time
 }
 
 var (
@@ -114,6 +125,7 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 	if ownerUID == "" || s.untracked[owner] == ownerUID {
 		delete(s.untracked, owner)
 	}
+	delete(s.refused, owner)
 	s.mu.Unlock()
 	s.unsettled.clear(owner, ownerUID)
 	s.Controller.Clear(owner, ownerUID)
@@ -212,6 +224,9 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		s.retry(ctx, owner.Name, resource, proof)
 		return &UnprovenError{Owner: owner.Name, Proof: proof, parked: true}
 	}
+	s.mu.Lock()
+	delete(s.refused, owner.Name)
+	s.mu.Unlock()
 	return nil
 }
 
@@ -225,18 +240,24 @@ func (s *Store) retry(ctx context.Context, owner types.NamespacedName, resource 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.retrying[owner] {
+	if _, waits := s.retrying[owner]; waits {
 		return
 	}
 	if s.retrying == nil {
-		s.retrying = map[types.NamespacedName]bool{}
+		s.retrying, s.refused = map[types.NamespacedName]refusal{}, map[types.NamespacedName]refusal{}
 	}
-	s.retrying[owner] = true
+	r := refusal{resource: resource, proof: proof, since: time.Now()}
+	if earlier, ok := s.refused[owner]; ok && time.Since(earlier.ended) < sameWait {
+		r.since = earlier.since
+	}
+	s.retrying[owner] = r
 	klog.FromContext(ctx).Info("A disruptive action waits for a fresh cache", "owner", owner, "resource", resource, "proof", proof.String())
 	go func() {
 		s.prover.wait(ctx, resource, proof)
 		s.mu.Lock()
 		delete(s.retrying, owner)
+		r.ended = time.Now()
+		s.refused[owner] = r
 		s.mu.Unlock()
 		s.wake(owner)
 	}()

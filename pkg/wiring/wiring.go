@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,6 +22,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 )
 
 // Wiring is this project's side of one term of leadership: one tracker, one prover, one budget of live
@@ -32,6 +34,10 @@ type Wiring struct {
 	budget  *circuitbreaker.Budget
 	reports *reporter
 	since   time.Time
+
+	mu      sync.Mutex
+	stores  []*Store
+	monitor *stalenessmonitor.Monitor
 }
 
 // New makes the wiring and runs it until ctx, the term of leadership, ends. config is that of the
@@ -86,6 +92,9 @@ func (w *Wiring) Store(controller string, stores map[schema.GroupResource]consis
 	metrics.Tracker{}.Init(controller, resources...)
 	s.prover, s.budget, s.reports = w.proofs, w.budget, w.reports
 	s.start = &start{}
+	w.mu.Lock()
+	w.stores = append(w.stores, s)
+	w.mu.Unlock()
 	go s.start.run(w.ctx, controller, w.proofs, w.since, resources, s.wake)
 	if controller == nodeLifecycle {
 		return w.nodeStore(s)

@@ -1,0 +1,191 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stalenessmonitor
+
+import (
+	"cmp"
+	"context"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+)
+
+const (
+	// Period is how often each cache is fenced.
+	Period = 5 * time.Second
+	// minGap between two probes of different caches, on average.
+	minGap = 25 * time.Millisecond
+	// sampleEvery is how often the stores' resource versions are looked at, which costs no request.
+	sampleEvery = time.Second
+	// historyLength is how many samples are kept, one in each Period.
+	historyLength = 60
+)
+
+// Prover is what the monitor needs of *freshness.Prover.
+type Prover interface {
+	Fence(ctx context.Context, resource schema.GroupVersionResource) (freshness.Fence, error)
+	Confirm(ctx context.Context, resource schema.GroupVersionResource, asOf time.Time, wait time.Duration) (freshness.Proof, bool)
+	ProveByWatch(ctx context.Context, resource schema.GroupVersionResource, asOf time.Time) (freshness.Proof, error)
+	Known(resource schema.GroupVersionResource) (freshness.Proof, bool)
+}
+
+var _ Prover = (*freshness.Prover)(nil)
+
+// Informer is the part of a shared informer that the monitor looks at.
+type Informer interface {
+	GetStore() cache.Store
+	// LastSyncResourceVersion is what the informer has received, though perhaps not processed.
+	LastSyncResourceVersion() string
+}
+
+// Metrics receives what the monitor counts. Methods may be called concurrently.
+type Metrics interface {
+	// Watched: a cache is probed from now on.
+	Watched(resource schema.GroupVersionResource)
+	// Unwatched: its informer is gone, or the server does not serve it any more.
+	Unwatched(resource schema.GroupVersionResource)
+	// Probed: a probe has ended after latency. outcome is a State, or the freshness.Reason for which
+	// nothing was learned.
+	Probed(resource schema.GroupVersionResource, outcome string, latency time.Duration)
+	// Entered: the cache's state has changed.
+	Entered(resource schema.GroupVersionResource, state State)
+}
+
+// Options of a Monitor.
+type Options struct {
+	Prover  Prover
+	Metrics Metrics
+	// Informers returns the informers that run now.
+	Informers func() map[schema.GroupVersionResource]Informer
+	// Register makes an informer's cache known to the prover, before its first probe.
+	Register func(resource schema.GroupVersionResource, informer Informer)
+	// Stalled, unless nil, is called once in each Period for a cache that is stalled: what can be done
+	// about it is not the monitor's business. It must return at once.
+	Stalled func(resource schema.GroupVersionResource, reason string)
+}
+
+// Monitor probes every informer's cache.
+type Monitor struct {
+	opts Options
+
+	mu     sync.Mutex
+	caches map[schema.GroupVersionResource]*probed
+}
+
+// New makes a monitor that does nothing before Run.
+func New(opts Options) *Monitor {
+	return &Monitor{opts: opts, caches: map[schema.GroupVersionResource]*probed{}}
+}
+
+// Run probes until ctx ends, and returns when no probe is under way any more.
+func (m *Monitor) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ticker := time.NewTicker(sampleEvery)
+	defer ticker.Stop()
+	for tick := 0; ; tick++ {
+		if tick%int(Period/sampleEvery) == 0 {
+			m.discover(ctx, &wg)
+			m.each(func(c *probed) { c.remember() })
+		}
+		m.each(func(c *probed) { c.sample(ctx) })
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// discover starts and ends the probing of informers that came and went.
+func (m *Monitor) discover(ctx context.Context, wg *sync.WaitGroup) {
+	informers := m.opts.Informers()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for gvr, c := range m.caches {
+		// A factory may hand out another face of the same informer each time.
+		if informer := informers[gvr]; informer == nil || informer.GetStore() != c.informer.GetStore() {
+			c.stop()
+			delete(m.caches, gvr)
+			m.opts.Metrics.Unwatched(gvr)
+			klog.FromContext(ctx).V(2).Info("An informer's cache is no longer monitored", "resource", gvr)
+		}
+	}
+	for gvr, informer := range informers {
+		if m.caches[gvr] != nil {
+			continue
+		}
+		m.opts.Register(gvr, informer)
+		m.opts.Metrics.Watched(gvr)
+		probing, cancel := context.WithCancel(ctx)
+		c := &probed{m: m, gvr: gvr, informer: informer, stop: cancel, state: Unknown, reason: ReasonNotProbed, since: time.Now()}
+		m.caches[gvr] = c
+		m.opts.Metrics.Entered(gvr, Unknown)
+		wg.Go(func() { c.run(probing) })
+	}
+}
+
+func (m *Monitor) each(visit func(*probed)) {
+	m.mu.Lock()
+	caches := make([]*probed, 0, len(m.caches))
+	for _, c := range m.caches {
+		caches = append(caches, c)
+	}
+	m.mu.Unlock()
+	for _, c := range caches {
+		visit(c)
+	}
+}
+
+// period is Period, or more if there are very many caches.
+func (m *Monitor) period() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return max(Period, time.Duration(len(m.caches))*minGap)
+}
+
+var seed = maphash.MakeSeed()
+
+// phase spreads the probes of different resources over the period.
+func phase(gvr schema.GroupVersionResource, period time.Duration) time.Duration {
+	return time.Duration(maphash.Comparable(seed, gvr) % uint64(period))
+}
+
+// Objects returns the number of objects in the cache of a resource. It costs time in proportion.
+func (m *Monitor) Objects(gvr schema.GroupVersionResource) int {
+	m.mu.Lock()
+	c := m.caches[gvr]
+	m.mu.Unlock()
+	if c == nil {
+		return 0
+	}
+	return len(c.informer.GetStore().ListKeys())
+}
+
+// Rewound tells that the server's resource versions of a resource went backward.
+func (m *Monitor) Rewound(gvr schema.GroupVersionResource) {
+	m.mu.Lock()
+	c := m.caches[gvr]
+	m.mu.Unlock()
+	if c != nil {
+		c.rewind()
+	}
+}
+
+// Caches returns what is known of every cache, but for Objects, sorted by group and resource.
+func (m *Monitor) Caches() []Cache {
+	var out []Cache
+	m.each(func(c *probed) { out = append(out, c.snapshot()) })
+	slices.SortFunc(out, func(a, b Cache) int {
+		return cmp.Or(cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource), cmp.Compare(a.Resource.Version, b.Resource.Version))
+	})
+	return out
+}

@@ -1,0 +1,384 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stalenessmonitor
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+)
+
+var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+
+// world is a server, one informer's cache of it, and a prover that knows both.
+type world struct {
+	mu sync.Mutex
+	// server is the RV that a fence returns; changed the RV of the resource's last change.
+	server, changed int
+	stored          int
+	received        int
+	fences          []freshness.Fence
+	quietUpTo       int
+	failure         *freshness.Error
+	fenced, watched int
+	objects         cache.Store
+	moves           bool // the cache follows at once
+}
+
+func newWorld() *world {
+	return &world{server: 100, changed: 100, stored: 100, received: 100, moves: true, objects: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+}
+
+type face struct {
+	cache.Store
+	w *world
+}
+
+func (f face) LastStoreSyncResourceVersion() string {
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
+	return rv(f.w.stored)
+}
+
+func rv(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+func (w *world) GetStore() cache.Store { return face{w.objects, w} }
+
+func (w *world) LastSyncResourceVersion() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return rv(w.received)
+}
+
+// change makes n changes of the resource.
+func (w *world) change(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.server += n
+	w.changed = w.server
+	if w.moves {
+		w.stored, w.received = w.changed, w.changed
+	}
+}
+
+func (w *world) set(change func(*world)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(w)
+}
+
+func (w *world) Fence(context.Context, schema.GroupVersionResource) (freshness.Fence, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fenced++
+	if w.failure != nil {
+		return freshness.Fence{}, w.failure
+	}
+	f := freshness.Fence{ResourceVersion: rv(w.server), TakenAt: time.Now()}
+	w.fences = append(w.fences, f)
+	return f, nil
+}
+
+func (w *world) Known(schema.GroupVersionResource) (freshness.Proof, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := len(w.fences) - 1; i >= 0; i-- {
+		f := w.fences[i]
+		if passed(rv(w.stored), f.ResourceVersion) || passed(rv(w.quietUpTo), f.ResourceVersion) {
+			return freshness.Proof{Outcome: freshness.Proven, At: f.TakenAt, ResourceVersion: f.ResourceVersion}, true
+		}
+	}
+	return freshness.Proof{}, false
+}
+
+func (w *world) Confirm(_ context.Context, gvr schema.GroupVersionResource, asOf time.Time, wait time.Duration) (freshness.Proof, bool) {
+	for end := time.Now().Add(wait); ; time.Sleep(10 * time.Millisecond) {
+		if proof, ok := w.Known(gvr); ok && !proof.At.Before(asOf) {
+			return proof, true
+		}
+		if !time.Now().Before(end) {
+			return freshness.Proof{}, false
+		}
+	}
+}
+
+func (w *world) ProveByWatch(context.Context, schema.GroupVersionResource, time.Time) (freshness.Proof, error) {
+	time.Sleep(1700 * time.Millisecond)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.watched++
+	switch {
+	case w.failure != nil:
+		return freshness.Proof{Outcome: freshness.Unknown, Reason: w.failure.Reason, Err: w.failure.Err}, nil
+	case w.stored < w.changed:
+		return freshness.Proof{Outcome: freshness.Stale, ResourceVersion: rv(w.stored + 1), Events: w.changed - w.stored}, nil
+	}
+	w.quietUpTo = w.server
+	return freshness.Proof{Outcome: freshness.Proven, ResourceVersion: rv(w.stored)}, nil
+}
+
+// counts is a Metrics.
+type counts struct {
+	mu       sync.Mutex
+	watched  map[schema.GroupVersionResource]bool
+	probed   map[string]int
+	entered  map[State]int
+	stalled  int
+	inFlight int
+}
+
+func (c *counts) note(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+func (c *counts) Watched(r schema.GroupVersionResource)   { c.note(func() { c.watched[r] = true }) }
+func (c *counts) Unwatched(r schema.GroupVersionResource) { c.note(func() { delete(c.watched, r) }) }
+func (c *counts) Probed(_ schema.GroupVersionResource, outcome string, _ time.Duration) {
+	c.note(func() { c.probed[outcome]++ })
+}
+func (c *counts) Entered(_ schema.GroupVersionResource, s State) { c.note(func() { c.entered[s]++ }) }
+
+// run runs a monitor of one cache for a test in a bubble.
+func run(t *testing.T, w *world, test func(m *Monitor, c *counts, look func() Cache)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &counts{watched: map[schema.GroupVersionResource]bool{}, probed: map[string]int{}, entered: map[State]int{}}
+		informers := map[schema.GroupVersionResource]Informer{pods: w}
+		m := New(Options{
+			Prover: w, Metrics: c, Register: func(schema.GroupVersionResource, Informer) {},
+			Informers: func() map[schema.GroupVersionResource]Informer { return informers },
+			Stalled:   func(schema.GroupVersionResource, string) { c.note(func() { c.stalled++ }) },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); m.Run(ctx) }()
+		test(m, c, func() Cache {
+			synctest.Wait()
+			all := m.Caches()
+			require.Len(t, all, 1)
+			return all[0]
+		})
+		cancel()
+		<-done
+	})
+}
+
+// busy makes a change of the resource every half second, for a while.
+func busy(w *world, d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+		w.change(1)
+	}
+}
+
+func TestFreshWhileBusy(t *testing.T) {
+	w := newWorld()
+	run(t, w, func(_ *Monitor, c *counts, look func() Cache) {
+		busy(w, time.Minute)
+		got := look()
+		require.Equal(t, Fresh, got.State)
+		require.Less(t, got.Age, Period+2*time.Second)
+		require.Equal(t, Lag{}, got.Lag)
+		require.Zero(t, w.watched, "a busy resource needs no watch")
+		require.InDelta(t, 12, w.fenced, 1, "one request in a period")
+		require.NotEmpty(t, got.History)
+	})
+}
+
+func TestQuietIsNotStale(t *testing.T) {
+	w := newWorld()
+	run(t, w, func(_ *Monitor, c *counts, look func() Cache) {
+		for range 120 {
+			w.set(func(w *world) { w.server += 10 }) // Other resources change.
+			time.Sleep(500 * time.Millisecond)
+			if got := look(); got.State != Unknown {
+				require.Equal(t, Quiet, got.State)
+				require.Less(t, got.Age, 2*Period+5*time.Second)
+			}
+		}
+		require.LessOrEqual(t, w.fenced+w.watched, 13, "on average one request in a period")
+		require.Zero(t, c.entered[Stalled]+c.entered[Lagging])
+	})
+}
+
+func TestHeldWatchIsNoticed(t *testing.T) {
+	w := newWorld()
+	run(t, w, func(_ *Monitor, c *counts, look func() Cache) {
+		busy(w, 20*time.Second)
+		require.Equal(t, Fresh, look().State)
+		w.set(func(w *world) { w.moves = false })
+		held := time.Now()
+		go busy(w, 40*time.Second)
+		for look().State != Stalled {
+			require.Less(t, time.Since(held), 10*time.Second)
+			time.Sleep(100 * time.Millisecond)
+		}
+		got := look()
+		require.Equal(t, ReasonWatch, got.Reason)
+		require.NotZero(t, got.Lag.Watch)
+		require.Zero(t, got.Lag.Queue)
+		time.Sleep(30 * time.Second)
+		got = look()
+		require.Equal(t, Stalled, got.State)
+		require.GreaterOrEqual(t, got.Age, time.Since(held), "the age is never below the truth")
+		require.LessOrEqual(t, got.Age, time.Since(held)+Period+2*time.Second)
+		require.Equal(t, 1, w.watched, "one watch finds it, none are needed while it lasts")
+		require.NotZero(t, c.stalled)
+
+		time.Sleep(10 * time.Second)
+		w.set(func(w *world) { w.moves = true })
+		busy(w, 10*time.Second)
+		require.Equal(t, Fresh, look().State)
+		require.Equal(t, 1, c.entered[Stalled], "each change is told once")
+	})
+}
+
+func TestQueueIsToldFromWatch(t *testing.T) {
+	w := newWorld()
+	run(t, w, func(_ *Monitor, _ *counts, look func() Cache) {
+		busy(w, 10*time.Second)
+		w.set(func(w *world) { w.moves = false })
+		for range 40 {
+			w.change(1)
+			w.set(func(w *world) { w.received = w.changed })
+			time.Sleep(500 * time.Millisecond)
+		}
+		got := look()
+		require.Equal(t, Stalled, got.State)
+		require.Equal(t, ReasonQueue, got.Reason)
+		require.NotZero(t, got.Lag.Queue)
+	})
+}
+
+func TestDelayedWatchLags(t *testing.T) {
+	w := newWorld()
+	run(t, w, func(_ *Monitor, _ *counts, look func() Cache) {
+		busy(w, 10*time.Second)
+		w.set(func(w *world) { w.moves = false })
+		began := time.Now()
+		const delay = 12
+		for i := range 120 {
+			w.change(1)
+			at := w.changed
+			time.AfterFunc(delay*time.Second, func() { w.set(func(w *world) { w.stored, w.received = at, at }) })
+			time.Sleep(500 * time.Millisecond)
+			if i > 2*delay+20 {
+				got := look()
+				require.Equal(t, Lagging, got.State, "after %s", time.Since(began))
+				require.GreaterOrEqual(t, got.Age, (delay-1)*time.Second)
+				require.LessOrEqual(t, got.Age, delay*time.Second+Period+2*time.Second)
+			}
+		}
+		require.LessOrEqual(t, w.watched, 2, "late events show the lag without a request")
+	})
+}
+
+func TestServerThatPushesBack(t *testing.T) {
+	for reason, most := range map[freshness.Reason]int{
+		freshness.ReasonThrottled: 8, freshness.ReasonTimeout: 8, freshness.ReasonForbidden: 7, freshness.ReasonNoServer: 37,
+	} {
+		t.Run(string(reason), func(t *testing.T) {
+			w := newWorld()
+			run(t, w, func(_ *Monitor, _ *counts, look func() Cache) {
+				busy(w, 10*time.Second)
+				w.set(func(w *world) {
+					w.fenced, w.failure = 0, &freshness.Error{Resource: pods, Reason: reason, Err: errors.New("no")}
+				})
+				time.Sleep(3 * time.Minute)
+				require.LessOrEqual(t, w.fenced, most)
+				got := look()
+				require.Equal(t, Unknown, got.State)
+				require.Equal(t, string(reason), got.Reason)
+				require.Greater(t, got.Age, 3*time.Minute, "it has only got older")
+				w.set(func(w *world) { w.failure = nil })
+				busy(w, time.Minute)
+				require.Equal(t, Fresh, look().State)
+			})
+		})
+	}
+}
+
+func TestRewind(t *testing.T) {
+	w := newWorld()
+	run(t, w, func(m *Monitor, _ *counts, look func() Cache) {
+		busy(w, 10*time.Second)
+		w.set(func(w *world) {
+			w.server, w.changed, w.fences, w.quietUpTo = 50, 50, nil, 0
+			w.failure = &freshness.Error{Resource: pods, Reason: freshness.ReasonRewind, Err: errors.New("rewound")}
+		})
+		m.Rewound(pods)
+		time.Sleep(time.Second)
+		got := look()
+		require.Equal(t, Stalled, got.State)
+		require.Equal(t, ReasonRewind, got.Reason)
+		require.Zero(t, got.Proven, "there is no bound")
+		w.set(func(w *world) { w.stored, w.received, w.failure = 50, 50, nil })
+		busy(w, time.Minute)
+		require.Equal(t, Fresh, look().State)
+	})
+}
+
+func TestNotSyncedIsNotAsked(t *testing.T) {
+	w := newWorld()
+	w.stored, w.received, w.moves = 0, 0, false
+	run(t, w, func(_ *Monitor, _ *counts, look func() Cache) {
+		time.Sleep(time.Minute)
+		require.Equal(t, ReasonNotSynced, look().Reason)
+		require.Zero(t, w.fenced)
+	})
+}
+
+func TestNothingIsLeftOfWhatIsGone(t *testing.T) {
+	w := newWorld()
+	run(t, w, func(m *Monitor, c *counts, look func() Cache) {
+		busy(w, 10*time.Second)
+		require.True(t, c.watched[pods])
+		w.set(func(w *world) {
+			w.failure = &freshness.Error{Resource: pods, Reason: freshness.ReasonNotFound, Err: errors.New("gone")}
+		})
+		time.Sleep(20 * time.Second)
+		got := look()
+		require.False(t, got.Served())
+		require.False(t, c.watched[pods])
+		require.Zero(t, c.probed[string(freshness.ReasonNotFound)])
+		w.set(func(w *world) { w.failure = nil })
+		busy(w, time.Minute)
+		require.True(t, c.watched[pods])
+		require.Equal(t, Fresh, look().State)
+
+		delete(m.opts.Informers(), pods)
+		time.Sleep(2 * Period)
+		synctest.Wait()
+		require.Empty(t, m.Caches())
+		require.False(t, c.watched[pods])
+	})
+}
+
+func TestPhasesAreSpread(t *testing.T) {
+	quarters := map[time.Duration]int{}
+	const n = 400
+	for i := range n {
+		p := phase(schema.GroupVersionResource{Group: strconv.Itoa(i), Resource: "things"}, Period)
+		require.Less(t, p, Period)
+		quarters[p/(Period/4)]++
+	}
+	for q := range time.Duration(4) {
+		require.InDelta(t, n/4, quarters[q], n/8)
+	}
+}

@@ -1,0 +1,123 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stalenessmonitor
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+type term struct {
+	caches []Cache
+	waits  []Wait
+}
+
+func (t *term) Caches() []Cache                         { return t.caches }
+func (t *term) Objects(schema.GroupVersionResource) int { return 7 }
+func (t *term) Waits() []Wait                           { return t.waits }
+
+func exampleTerm() *term {
+	now := time.Now()
+	return &term{
+		caches: []Cache{
+			{
+				Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}, State: Quiet, Since: now.Add(-time.Hour),
+				Proven: now.Add(-3 * time.Second), Age: 3 * time.Second, Stored: "10", Received: "10", Fenced: "90",
+				History: []Sample{{State: Unknown, Age: -1}, {State: Quiet, Age: 4 * time.Second}},
+			},
+			{
+				Resource: pods, State: Stalled, Reason: ReasonWatch, Detail: "lacks <b>3</b> changes", Since: now.Add(-90 * time.Second),
+				Proven: now.Add(-95 * time.Second), Age: 95 * time.Second, Stored: "10", Received: "12", Fenced: "90", Lag: Lag{Watch: 78, Queue: 2},
+			},
+		},
+		waits: []Wait{{Controller: "daemonset", Owner: "default/web", Resource: schema.GroupResource{Resource: "pods"}, For: "resource version 12", Why: "Write", Since: now.Add(-time.Minute)}},
+	}
+}
+
+func get(t *testing.T, p *Page, target, accept string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, target, nil)
+	r.Header.Set("Accept", accept)
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, r)
+	return w
+}
+
+const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+func TestPageForms(t *testing.T) {
+	p := &Page{Monitoring: true, Consistency: true}
+	remove := p.Add(exampleTerm())
+	for name, tc := range map[string]struct{ target, accept, contentType, has string }{
+		"browser":    {Path, browser, "text/html; charset=utf-8", `<td class="state stalled">stalled</td>`},
+		"curl":       {Path, "*/*", "text/plain; charset=utf-8", "daemonsets.apps"},
+		"no accept":  {Path, "", "text/plain; charset=utf-8", "default/web"},
+		"tool":       {Path, "application/json", "application/json", `"apiVersion": "stalenessz.fresh-kcm.io/v1alpha1"`},
+		"asked json": {Path + "?format=json", browser, "application/json", `"kind": "Stalenessz"`},
+		"asked text": {Path + "?format=text", browser, "text/plain; charset=utf-8", "78 in the watch, 2 in the queue"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := get(t, p, tc.target, tc.accept)
+			require.Equal(t, http.StatusOK, w.Code)
+			require.Equal(t, tc.contentType, w.Header().Get("Content-Type"))
+			require.Contains(t, w.Body.String(), tc.has)
+		})
+	}
+	html := get(t, p, Path, browser).Body.String()
+	require.NotContains(t, html, "<b>3</b>", "what comes from outside is escaped")
+	require.NotContains(t, html, "<script")
+	require.NotContains(t, html, "://", "nothing is loaded from elsewhere")
+	require.Equal(t, http.StatusBadRequest, get(t, p, Path+"?format=yaml", "").Code)
+
+	remove()
+	for _, accept := range []string{browser, "*/*"} {
+		require.Contains(t, get(t, p, Path, accept).Body.String(), "does not lead")
+	}
+	post := httptest.NewRecorder()
+	p.ServeHTTP(post, httptest.NewRequest(http.MethodPost, Path, nil))
+	require.Equal(t, http.StatusMethodNotAllowed, post.Code)
+}
+
+func TestPageJSON(t *testing.T) {
+	p := &Page{Monitoring: true}
+	p.Add(exampleTerm())
+	var got Stalenessz
+	require.NoError(t, json.Unmarshal(get(t, p, Path, "application/json").Body.Bytes(), &got))
+	require.True(t, got.Leading)
+	require.Equal(t, map[string]bool{"MonitorInformerStaleness": true, "StaleControllerConsistency": false}, got.Gates)
+	require.Len(t, got.Caches, 2)
+	stalled := got.Caches[0]
+	require.Equal(t, "pods", stalled.Resource, "what needs a look comes first")
+	require.Equal(t, Stalled, stalled.State)
+	require.InDelta(t, 95, *stalled.AgeSeconds, 1)
+	require.Equal(t, 7, stalled.Objects)
+	require.Equal(t, []float64{-1, 4}, got.Caches[1].AgeHistorySeconds)
+	require.Len(t, got.Waits, 1)
+	require.InDelta(t, 60, got.Waits[0].WaitSeconds, 1)
+}
+
+// With leader migration there may be two informers of one resource: no metric may come twice, and the
+// worse one counts.
+func TestPageMergesTerms(t *testing.T) {
+	p := &Page{Monitoring: true}
+	p.Add(exampleTerm())
+	other := exampleTerm()
+	other.caches[0].Proven = time.Now().Add(-time.Hour)
+	p.Add(other)
+	got := p.Caches()
+	require.Len(t, got, 2)
+	require.Equal(t, other.caches[0].Proven, got[0].Proven)
+}
+
+func TestPageOfAGateThatIsOff(t *testing.T) {
+	p := &Page{Consistency: true}
+	p.Add(&term{})
+	require.Contains(t, get(t, p, Path, "*/*").Body.String(), "MonitorInformerStaleness is off")
+}

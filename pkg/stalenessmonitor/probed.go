@@ -1,0 +1,296 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stalenessmonitor
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/klog/v2"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+)
+
+// lateBy is by how much an event must come late to show that a cache lags.
+const lateBy = time.Second
+
+// probed is one cache. Its run goroutine probes; the monitor's goroutine samples.
+type probed struct {
+	m        *Monitor
+	gvr      schema.GroupVersionResource
+	informer Informer
+	stop     context.CancelFunc
+
+	mu     sync.Mutex
+	state  State
+	reason string
+	detail string
+	since  time.Time
+	// began is when the last probe did.
+	began time.Time
+	// fences are the newest two, with the time of the answer.
+	fences [2]answeredFence
+	// stored is the store's RV at the last sample, sampled; it came there by moved.
+	stored         string
+	moved, sampled time.Time
+	// missing is an RV that a proof has shown the cache to lack, missed how many changes at least.
+	missing string
+	missed  int
+	// late is when the cache was last seen to get an event late.
+	late time.Time
+	// failures counts fences in a row without an answer, undecided watches that said nothing.
+	failures, undecided       int
+	failure, failureErr       string
+	undecidedFor, undecidedBy string
+	rewound                   bool
+	history                   []Sample
+}
+
+type answeredFence struct {
+	freshness.Fence
+	answered time.Time
+}
+
+func (c *probed) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.began = time.Now()
+}
+
+func (c *probed) fenced(ctx context.Context, f freshness.Fence) {
+	c.mu.Lock()
+	back := c.failure == reasonNotFound
+	c.fences[1], c.fences[0] = c.fences[0], answeredFence{f, time.Now()}
+	c.failures, c.failure, c.failureErr = 0, "", ""
+	state := c.state
+	c.mu.Unlock()
+	if back {
+		c.m.opts.Metrics.Watched(c.gvr)
+		c.m.opts.Metrics.Entered(c.gvr, state)
+		klog.FromContext(ctx).Info("The server serves a resource again", "resource", c.gvr)
+	}
+}
+
+// found notes a proof that something is missing.
+func (c *probed) found(ctx context.Context, proof freshness.Proof) {
+	c.mu.Lock()
+	c.missing, c.missed, c.undecided = proof.ResourceVersion, proof.Events, 0
+	c.mu.Unlock()
+	c.sample(ctx)
+}
+
+func (c *probed) inconclusive(proof freshness.Proof, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		err = proof.Err
+	}
+	c.undecided++
+	c.undecidedFor, c.undecidedBy = string(proof.Reason), fmt.Sprint(err)
+}
+
+// rewind forgets what was of the history that is gone.
+func (c *probed) rewind() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rewound = true
+	c.missing, c.missed, c.late = "", 0, time.Time{}
+	c.fences = [2]answeredFence{}
+}
+
+// sample looks at how far the store is. An event that the store gets although a fence had passed it more
+// than a second before has come late, which no request is needed to know.
+func (c *probed) sample(ctx context.Context) {
+	rv := c.informer.GetStore().LastStoreSyncResourceVersion()
+	now := time.Now()
+	c.mu.Lock()
+	if rv != c.stored {
+		for _, f := range c.fences {
+			if c.stored != "" && less(c.stored, rv) && less(rv, f.ResourceVersion) && !c.sampled.Before(f.answered.Add(lateBy)) {
+				c.late = now
+			}
+		}
+		c.stored, c.moved = rv, now
+	}
+	c.sampled = now
+	c.mu.Unlock()
+	c.evaluate(ctx)
+}
+
+// knownBehind is true if the cache is known to lack something without asking.
+func (c *probed) knownBehind() bool {
+	proof, ok := c.m.opts.Prover.Known(c.gvr)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.behind(proof, ok, time.Now())
+}
+
+func (c *probed) behind(proof freshness.Proof, proven bool, now time.Time) bool {
+	if c.missing != "" && !passed(c.stored, c.missing) {
+		return true
+	}
+	return !c.late.IsZero() && now.Sub(c.late) < Period && (!proven || proof.At.Before(c.late))
+}
+
+// evaluate finds the state from what is known, and says so if it has changed.
+func (c *probed) evaluate(ctx context.Context) {
+	proof, proven := c.m.opts.Prover.Known(c.gvr)
+	received := c.informer.LastSyncResourceVersion()
+	now := time.Now()
+	c.mu.Lock()
+	state, reason, detail := c.judge(proof, proven, received, now)
+	was, since := c.state, c.since
+	changed := state != was || reason != c.reason
+	c.detail = detail
+	if changed {
+		c.state, c.reason = state, reason
+	}
+	if state != was {
+		c.since = now
+	}
+	lag := c.lag(received)
+	c.mu.Unlock()
+	if state != was && reason != reasonNotFound {
+		c.m.opts.Metrics.Entered(c.gvr, state)
+	}
+	if changed {
+		c.tell(ctx, was, state, reason, detail, now.Sub(since), proof, proven, lag)
+	}
+}
+
+// judge must be called with mu held.
+func (c *probed) judge(proof freshness.Proof, proven bool, received string, now time.Time) (state State, reason, detail string) {
+	newest := c.fences[0]
+	switch {
+	case c.failure == reasonNotFound:
+		return Unknown, reasonNotFound, "the server does not serve the resource"
+	case c.stored == "":
+		return Unknown, ReasonNotSynced, "the informer has not finished its first list"
+	case c.rewound && !proven:
+		return Stalled, ReasonRewind, "the server's resource versions went backward and the informer has not listed anew"
+	case newest.TakenAt.IsZero() && c.failures == 0:
+		return Unknown, ReasonNotProbed, "no fence has been taken yet"
+	case proven && c.failures < 2 && !newest.TakenAt.IsZero() && !proof.At.Before(newest.TakenAt):
+		c.missing, c.missed, c.late, c.undecided, c.rewound = "", 0, time.Time{}, 0, false
+		if less(c.stored, newest.ResourceVersion) {
+			return Quiet, "", ""
+		}
+		return Fresh, "", ""
+	case c.behind(proof, proven, now):
+		state, reason = Lagging, ReasonWatch
+		if now.Sub(c.moved) >= Period {
+			state = Stalled
+		}
+		awaited := c.missing
+		if awaited == "" || passed(c.stored, awaited) {
+			awaited = newest.ResourceVersion
+		}
+		detail = "events come late"
+		if c.missing != "" {
+			detail = fmt.Sprintf("lacks %d changes or more, the first at resource version %s", c.missed, c.missing)
+		}
+		if less(c.stored, received) && passed(received, awaited) {
+			reason = ReasonQueue
+		}
+		return state, reason, detail
+	case c.failures >= 2:
+		return Unknown, c.failure, c.failureErr
+	case c.undecided >= 2:
+		return Unknown, c.undecidedFor, c.undecidedBy
+	}
+	return c.state, c.reason, c.detail
+}
+
+// lag must be called with mu held.
+func (c *probed) lag(received string) Lag {
+	if c.state != Lagging && c.state != Stalled {
+		return Lag{}
+	}
+	return Lag{Watch: distance(received, c.fences[0].ResourceVersion), Queue: distance(c.stored, received)}
+}
+
+func (c *probed) tell(ctx context.Context, was, state State, reason, detail string, lasted time.Duration, proof freshness.Proof, proven bool, lag Lag) {
+	values := []any{"resource", c.gvr, "state", state, "was", was, "for", lasted.Round(time.Millisecond)}
+	if proven {
+		values = append(values, "provenAge", time.Since(proof.At).Round(time.Millisecond))
+	}
+	logger := klog.FromContext(ctx)
+	switch {
+	case state.healthy() && (was.healthy() || was == Unknown):
+		logger.V(3).Info("An informer's cache is known to be complete", values...)
+	case state.healthy():
+		logger.Info("An informer's cache is complete again", values...)
+	case state == Unknown && was == Unknown && (reason == ReasonNotSynced || reason == ReasonNotProbed):
+		logger.V(3).Info("An informer's cache cannot be measured yet", append(values, "reason", reason)...)
+	default:
+		logger.Info("An informer's cache is not known to be complete", append(values, "reason", reason, "detail", detail,
+			"lagWatch", lag.Watch, "lagQueue", lag.Queue)...)
+	}
+}
+
+func (c *probed) current() State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+// remember keeps a sample for the history.
+func (c *probed) remember() {
+	s := c.snapshot()
+	sample := Sample{State: s.State, Age: -1}
+	if !s.Proven.IsZero() {
+		sample.Age = s.Age
+	}
+	c.mu.Lock()
+	c.history = append(c.history, sample)
+	if len(c.history) > historyLength {
+		c.history = c.history[1:]
+	}
+	state, reason := c.state, c.reason
+	c.mu.Unlock()
+	if state == Stalled && c.m.opts.Stalled != nil {
+		c.m.opts.Stalled(c.gvr, reason)
+	}
+}
+
+func (c *probed) snapshot() Cache {
+	proof, proven := c.m.opts.Prover.Known(c.gvr)
+	out := Cache{Resource: c.gvr, Received: c.informer.LastSyncResourceVersion()}
+	if proven {
+		out.Proven, out.Age = proof.At, time.Since(proof.At)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out.State, out.Reason, out.Detail, out.Since = c.state, c.reason, c.detail, c.since
+	out.Stored, out.Fenced, out.Probed = c.stored, c.fences[0].ResourceVersion, c.began
+	out.Lag = c.lag(out.Received)
+	out.History = append([]Sample(nil), c.history...)
+	return out
+}
+
+// passed is true if rv is at or past target; false if they cannot be compared.
+func passed(rv, target string) bool {
+	c, err := resourceversion.CompareResourceVersion(rv, target)
+	return err == nil && c >= 0
+}
+
+func less(a, b string) bool {
+	c, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && c < 0
+}
+
+// distance is b-a, or 0 if that is negative or does not fit.
+func distance(a, b string) uint64 {
+	x, errA := strconv.ParseUint(a, 10, 64)
+	y, errB := strconv.ParseUint(b, 10, 64)
+	if errA != nil || errB != nil || y < x {
+		return 0
+	}
+	return y - x
+}

@@ -1,0 +1,132 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stalenessmonitor
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+//go:embed stalenessz.html
+var htmlSource string
+
+var htmlPage = template.Must(template.New("stalenessz").Parse(htmlSource))
+
+// Size of the history line, in pixels, and the age at its top.
+const (
+	lineStep   = 2
+	lineHeight = 18
+	lineTop    = 30 * time.Second
+)
+
+// AgeText is the age for a person.
+func (c cacheView) AgeText() string {
+	if c.Proven.IsZero() {
+		return "–"
+	}
+	return seconds(c.Age)
+}
+
+// LagText is the lag for a person.
+func (c cacheView) LagText() string {
+	switch {
+	case c.Lag == Lag{}:
+		return "0"
+	case c.Lag.Queue == 0:
+		return fmt.Sprintf("%d in the watch", c.Lag.Watch)
+	case c.Lag.Watch == 0:
+		return fmt.Sprintf("%d in the queue", c.Lag.Queue)
+	}
+	return fmt.Sprintf("%d in the watch, %d in the queue", c.Lag.Watch, c.Lag.Queue)
+}
+
+// Name is the resource as kubectl writes it.
+func (c cacheView) Name() string { return c.Resource.GroupResource().String() }
+
+// Bars are the points of the history line.
+func (c cacheView) Bars() []bar {
+	var out []bar
+	for i, s := range c.History {
+		h := lineHeight
+		if s.Age >= 0 {
+			h = max(1, min(lineHeight, int(lineHeight*s.Age/lineTop)))
+		}
+		out = append(out, bar{X: i * lineStep, Y: lineHeight - h, H: h, State: s.State})
+	}
+	return out
+}
+
+type bar struct {
+	X, Y, H int
+	State   State
+}
+
+// Waited is how long, for a person.
+func (v view) Waited(w Wait) string { return seconds(v.Now.Sub(w.Since)) }
+
+// For is how long a cache has been in its state.
+func (v view) For(c cacheView) string { return seconds(v.Now.Sub(c.Since)) }
+
+// Summary counts the caches by state.
+func (v view) Summary() string {
+	var parts []string
+	for _, s := range States() {
+		if n := v.Counts[s]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	return fmt.Sprintf("%d caches: %s", len(v.Caches), strings.Join(parts, ", "))
+}
+
+// Notice says what the tables cannot, or is empty.
+func (v view) Notice() string {
+	switch {
+	case !v.Leading:
+		return "This process does not lead, so it runs no informers. Ask the leader (lease kube-system/kube-controller-manager)."
+	case !v.Monitoring:
+		return "Caches are not measured: the feature gate MonitorInformerStaleness is off."
+	}
+	return ""
+}
+
+func seconds(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
+
+// text is the page for curl.
+func (v view) text(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "kube-controller-manager stalenessz\n%s\n\n", v.Now.UTC().Format(time.RFC3339))
+	if notice := v.Notice(); notice != "" {
+		b.WriteString(notice + "\n\n")
+	}
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	if len(v.Caches) > 0 {
+		fmt.Fprintf(&b, "%s\n\n", v.Summary())
+		fmt.Fprintln(table, "RESOURCE\tVERSION\tSTATE\tFOR\tAGE AT MOST\tLAG\tOBJECTS\tREASON")
+		for _, c := range v.Caches {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Name(), c.Resource.Version, c.State, v.For(c), c.AgeText(), c.LagText(), c.Objects, strings.TrimSuffix(c.Reason+": "+c.Detail, ": "))
+		}
+		table.Flush()
+		b.WriteString("\n")
+	}
+	fmt.Fprintf(&b, "%d waiting\n", len(v.Waits))
+	if len(v.Waits) > 0 {
+		fmt.Fprintln(table, "\nCONTROLLER\tOWNER\tCACHE\tWAITED\tFOR\tWHY")
+		for _, wait := range v.Waits {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", wait.Controller, wait.Owner, wait.Resource, v.Waited(wait), wait.For, wait.Why)
+		}
+		table.Flush()
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,89 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stalenessmonitor
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// State of a cache.
+type State string
+
+const (
+	// Fresh: the cache has passed the newest fence.
+	Fresh State = "fresh"
+	// Quiet: nothing happens in the resource, and nothing up to the newest fence is missing.
+	Quiet State = "quiet"
+	// Lagging: the cache lacks what the server has had for a second or more, and moves.
+	Lagging State = "lagging"
+	// Stalled: the cache lacks what the server has, and has not moved for a Period.
+	Stalled State = "stalled"
+	// Unknown: nothing can be said, for the Reason given.
+	Unknown State = "unknown"
+)
+
+// States returns all states.
+func States() []State { return []State{Fresh, Quiet, Lagging, Stalled, Unknown} }
+
+// healthy states need nobody's attention.
+func (s State) healthy() bool { return s == Fresh || s == Quiet }
+
+// Reasons of a state besides those of freshness.Reason, which say why nothing is known.
+const (
+	// ReasonWatch: what is missing has not been received; the watch or the network holds it back.
+	ReasonWatch = "Watch"
+	// ReasonQueue: what is missing has been received; the informer's own processing is behind.
+	ReasonQueue = "Queue"
+	// ReasonRewind: the server's resource versions went backward and the informer has not listed anew.
+	ReasonRewind = "Rewind"
+	// ReasonNotSynced: the informer has not finished its first list.
+	ReasonNotSynced = "NotSynced"
+	// ReasonNotProbed: no fence has been taken yet.
+	ReasonNotProbed = "NotProbed"
+)
+
+// Lag is how far a cache is behind the server, in resource versions, which count the changes to all
+// resources. Both are 0 for a cache that is not behind.
+type Lag struct {
+	// Watch is from what the informer has received to the newest fence.
+	Watch uint64
+	// Queue is from what the store has to what the informer has received.
+	Queue uint64
+}
+
+// Cache is what is known of one informer's cache at a time.
+type Cache struct {
+	Resource schema.GroupVersionResource
+	State    State
+	// Reason of a state that is neither fresh nor quiet.
+	Reason string
+	// Detail is for people: the error, or what is missing.
+	Detail string
+	// Since is when the state began.
+	Since time.Time
+	// Proven is the newest time as of which the cache is proven complete; zero if there is none. Age
+	// is the time from then to the snapshot: an upper bound of the cache's age.
+	Proven time.Time
+	Age    time.Duration
+	Lag    Lag
+	// Stored, Received and Fenced are the resource versions of the store, the watch and the newest
+	// fence; empty if not known.
+	Stored, Received, Fenced string
+	// Probed is when the last probe began.
+	Probed time.Time
+	// History has the last samples, one in each Period, oldest first.
+	History []Sample
+}
+
+// Sample is the past of a cache.
+type Sample struct {
+	State State
+	// Age is negative if there was none.
+	Age time.Duration
+}
+
+// Served is false for a resource that the server does not know.
+func (c *Cache) Served() bool { return c.State != Unknown || c.Reason != reasonNotFound }

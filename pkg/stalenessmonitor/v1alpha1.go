@@ -1,0 +1,104 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stalenessmonitor
+
+import "time"
+
+// Kind and APIVersion of the page's JSON. Within a version fields are only added.
+const (
+	Kind       = "Stalenessz"
+	APIVersion = "stalenessz.fresh-kcm.io/v1alpha1"
+)
+
+// Stalenessz is the page's JSON.
+type Stalenessz struct {
+	Kind       string `json:"kind"`
+	APIVersion string `json:"apiVersion"`
+	// Time of the answer; all ages are as of it.
+	Time time.Time `json:"time"`
+	// Leading is false for a process that does not lead: it runs no informers.
+	Leading bool `json:"leading"`
+	// Gates by name: whether they are on.
+	Gates map[string]bool `json:"gates"`
+	// Caches, those that need a look first.
+	Caches []StalenesszCache `json:"caches"`
+	// Waits, the longest first.
+	Waits []StalenesszWait `json:"waits"`
+}
+
+// StalenesszCache is one informer's cache.
+type StalenesszCache struct {
+	Group    string `json:"group"`
+	Version  string `json:"version"`
+	Resource string `json:"resource"`
+	// State is fresh, quiet, lagging, stalled or unknown, since Since; Reason and Detail are empty for
+	// the first two.
+	State  State     `json:"state"`
+	Since  time.Time `json:"since"`
+	Reason string    `json:"reason,omitempty"`
+	Detail string    `json:"detail,omitempty"`
+	// AgeSeconds is the upper bound on the cache's age, LastProof the time from which it counts. Both
+	// are absent while nothing is proven.
+	AgeSeconds *float64   `json:"ageSeconds,omitempty"`
+	LastProof  *time.Time `json:"lastProof,omitempty"`
+	// Lags, in resource versions: what the watch has yet to bring and what waits in the queue.
+	WatchLag uint64 `json:"watchLag"`
+	QueueLag uint64 `json:"queueLag"`
+	// Resource versions of the store, the watch and the newest fence.
+	StoreResourceVersion    string `json:"storeResourceVersion,omitempty"`
+	ReceivedResourceVersion string `json:"receivedResourceVersion,omitempty"`
+	FenceResourceVersion    string `json:"fenceResourceVersion,omitempty"`
+	Objects                 int    `json:"objects"`
+	// AgeHistorySeconds has a sample for each 5 s, oldest first; -1 where nothing was proven.
+	AgeHistorySeconds []float64 `json:"ageHistorySeconds,omitempty"`
+}
+
+// StalenesszWait is something that waits for a cache.
+type StalenesszWait struct {
+	Controller string `json:"controller"`
+	// Owner is the object that is not reconciled, or not acted on, as "namespace/name".
+	Owner string `json:"owner"`
+	// Group and Resource of the cache.
+	Group       string    `json:"group"`
+	Resource    string    `json:"resource"`
+	For         string    `json:"for"`
+	Why         string    `json:"why"`
+	Since       time.Time `json:"since"`
+	WaitSeconds float64   `json:"waitSeconds"`
+}
+
+func (v view) structured() Stalenessz {
+	out := Stalenessz{
+		Kind: Kind, APIVersion: APIVersion, Time: v.Now, Leading: v.Leading,
+		Gates:  map[string]bool{"MonitorInformerStaleness": v.Monitoring, "StaleControllerConsistency": v.Consistency},
+		Caches: []StalenesszCache{}, Waits: []StalenesszWait{},
+	}
+	for _, c := range v.Caches {
+		s := StalenesszCache{
+			Group: c.Resource.Group, Version: c.Resource.Version, Resource: c.Resource.Resource,
+			State: c.State, Since: c.Since, Reason: c.Reason, Detail: c.Detail,
+			WatchLag: c.Lag.Watch, QueueLag: c.Lag.Queue,
+			StoreResourceVersion: c.Stored, ReceivedResourceVersion: c.Received, FenceResourceVersion: c.Fenced, Objects: c.Objects,
+		}
+		if !c.Proven.IsZero() {
+			age, proven := v.Now.Sub(c.Proven).Seconds(), c.Proven
+			s.AgeSeconds, s.LastProof = &age, &proven
+		}
+		for _, sample := range c.History {
+			age := -1.0
+			if sample.Age >= 0 {
+				age = sample.Age.Seconds()
+			}
+			s.AgeHistorySeconds = append(s.AgeHistorySeconds, age)
+		}
+		out.Caches = append(out.Caches, s)
+	}
+	for _, w := range v.Waits {
+		out.Waits = append(out.Waits, StalenesszWait{
+			Controller: w.Controller, Owner: w.Owner, Group: w.Resource.Group, Resource: w.Resource.Resource,
+			For: w.For, Why: w.Why, Since: w.Since, WaitSeconds: v.Now.Sub(w.Since).Seconds(),
+		})
+	}
+	return out
+}

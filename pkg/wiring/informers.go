@@ -1,0 +1,95 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wiring
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/controller-manager/pkg/informerfactory"
+	"k8s.io/klog/v2"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+)
+
+// observedFactory notes which resources it was asked for.
+type observedFactory struct {
+	informerfactory.InformerFactory
+
+	mu    sync.Mutex
+	asked map[schema.GroupVersionResource]stalenessmonitor.Informer
+}
+
+// ObserveFactory notes which informers the garbage collector and quota use, whatever their types.
+func ObserveFactory(factory informerfactory.InformerFactory) informerfactory.InformerFactory {
+	return &observedFactory{InformerFactory: factory, asked: map[schema.GroupVersionResource]stalenessmonitor.Informer{}}
+}
+
+// ForResource implements informerfactory.InformerFactory.
+func (f *observedFactory) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
+	informer, err := f.InformerFactory.ForResource(gvr)
+	if err == nil {
+		f.mu.Lock()
+		f.asked[gvr] = informer.Informer()
+		f.mu.Unlock()
+	}
+	return informer, err
+}
+
+// Informers returns a function that lists the informers which the two factories of a ControllerContext
+// run, by the resource that the server's mapping names. It is meant for one goroutine.
+func Informers(ctx context.Context, typed informers.SharedInformerFactory, observed informerfactory.InformerFactory, mapper meta.RESTMapper) func() map[schema.GroupVersionResource]stalenessmonitor.Informer {
+	ended, end := context.WithCancel(ctx)
+	end()
+	known := map[reflect.Type]schema.GroupVersionResource{}
+	return func() map[schema.GroupVersionResource]stalenessmonitor.Informer {
+		out := map[schema.GroupVersionResource]stalenessmonitor.Informer{}
+		if f, ok := observed.(*observedFactory); ok {
+			f.mu.Lock()
+			maps.Copy(out, f.asked)
+			f.mu.Unlock()
+		}
+		// With a context that has ended it does not wait, and names those that were started.
+		for t := range typed.WaitForCacheSyncWithContext(ended).Synced {
+			gvr, ok := known[t]
+			if !ok {
+				var err error
+				if gvr, err = resourceOf(t, mapper); err != nil {
+					klog.FromContext(ctx).V(2).Info("An informer's resource is not known; its cache is not measured", "type", t.String(), "err", err)
+					continue // The server may serve it later.
+				}
+				known[t] = gvr
+			}
+			if informer, err := typed.ForResource(gvr); err == nil {
+				out[gvr] = informer.Informer()
+			}
+		}
+		return out
+	}
+}
+
+// resourceOf asks the server's mapping for the resource of an informer's type.
+func resourceOf(t reflect.Type, mapper meta.RESTMapper) (schema.GroupVersionResource, error) {
+	object, ok := reflect.New(t.Elem()).Interface().(runtime.Object)
+	if !ok {
+		return schema.GroupVersionResource{}, fmt.Errorf("%s is no object", t)
+	}
+	kinds, _, err := scheme.Scheme.ObjectKinds(object)
+	if err != nil {
+		return schema.GroupVersionResource{}, fmt.Errorf("kind of %s: %w", t, err)
+	}
+	mapping, err := mapper.RESTMapping(kinds[0].GroupKind(), kinds[0].Version)
+	if err != nil {
+		return schema.GroupVersionResource{}, fmt.Errorf("resource of %s: %w", kinds[0], err)
+	}
+	return mapping.Resource, nil
+}

@@ -1,0 +1,123 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wiring
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+)
+
+// Monitor measures how old the informers' caches are until the term of leadership ends. Its fences are
+// those of the proofs, so that what it has proven nobody else has to ask for.
+func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalenessmonitor.Informer) {
+	m := stalenessmonitor.New(stalenessmonitor.Options{
+		Prover:    w.proofs.prover,
+		Metrics:   w.proofs.counts,
+		Informers: informers,
+		Register: func(gvr schema.GroupVersionResource, informer stalenessmonitor.Informer) {
+			store := informer.GetStore()
+			w.proofs.view(gvr, store, w.tracker.Register(gvr.GroupResource(), store))
+		},
+	})
+	w.proofs.mu.Lock()
+	w.proofs.onRewound = m.Rewound
+	w.proofs.mu.Unlock()
+	w.mu.Lock()
+	w.monitor = m
+	w.mu.Unlock()
+	go func() {
+		m.Run(w.ctx)
+		w.mu.Lock()
+		w.monitor = nil
+		w.mu.Unlock()
+	}()
+}
+
+// Caches implements stalenessmonitor.Term.
+func (w *Wiring) Caches() []stalenessmonitor.Cache {
+	if m := w.current(); m != nil {
+		return m.Caches()
+	}
+	return nil
+}
+
+// Objects implements stalenessmonitor.Term.
+func (w *Wiring) Objects(gvr schema.GroupVersionResource) int {
+	if m := w.current(); m != nil {
+		return m.Objects(gvr)
+	}
+	return 0
+}
+
+func (w *Wiring) current() *stalenessmonitor.Monitor {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.monitor
+}
+
+// Waits implements stalenessmonitor.Term: everything that is not done now because a cache may be stale.
+func (w *Wiring) Waits() []stalenessmonitor.Wait {
+	var out []stalenessmonitor.Wait
+	for _, wait := range w.tracker.Waiting() {
+		out = append(out, stalenessmonitor.Wait{
+			Controller: wait.Controller, Owner: wait.Owner.String(), Resource: wait.Resource, Since: wait.Since,
+			For: awaited(wait), Why: why(wait),
+		})
+	}
+	w.mu.Lock()
+	stores := w.stores
+	w.mu.Unlock()
+	for _, s := range stores {
+		out = append(out, s.waits()...)
+	}
+	return out
+}
+
+func awaited(w rvtracker.Wait) string {
+	if w.DeletingUID != "" {
+		return fmt.Sprintf("the deletion of %s", w.DeletingUID)
+	}
+	return fmt.Sprintf("resource version %s, the cache is at %s", w.AwaitedRV, w.SeenRV)
+}
+
+func why(w rvtracker.Wait) string {
+	if w.ProvenStale {
+		return string(w.Why) + ": the server has it, so the cache is stale"
+	}
+	return string(w.Why)
+}
+
+// waits are the owners that wait for a proof, or for the first one.
+func (s *Store) waits() []stalenessmonitor.Wait {
+	var out []stalenessmonitor.Wait
+	s.mu.Lock()
+	for owner, r := range s.retrying {
+		out = append(out, stalenessmonitor.Wait{
+			Controller: s.name, Owner: owner.String(), Resource: r.resource, Since: r.since,
+			For: "a proof that the cache is fresh, before something is deleted", Why: r.proof.String(),
+		})
+	}
+	s.mu.Unlock()
+	if s.start == nil {
+		return out
+	}
+	s.start.mu.Lock()
+	defer s.start.mu.Unlock()
+	for owner, since := range s.start.waiting {
+		out = append(out, stalenessmonitor.Wait{
+			Controller: s.name, Owner: owner.String(), Resource: s.start.behind.Resource.GroupResource(), Since: since,
+			For: "proof that the caches are as new as the start of leadership", Why: s.start.behind.String(),
+		})
+	}
+	return out
+}
+
+var _ stalenessmonitor.Term = (*Wiring)(nil)
+
+var _ stalenessmonitor.Metrics = (*metrics.Staleness)(nil)
