@@ -28,11 +28,25 @@ import (
 //go:embed rbac.yaml
 var RBAC []byte
 
+// StalenesszRBAC has the role of those who may read /stalenessz.
+//
+//go:embed stalenessz-rbac.yaml
+var StalenesszRBAC []byte
+
 // ApplyRBAC creates what is in RBAC. What is there already is left as it is. Its namespaces must exist.
 func ApplyRBAC(ctx context.Context, client kubernetes.Interface) error {
-	objects, err := decode(RBAC)
+	return apply(ctx, client, "rbac.yaml", RBAC)
+}
+
+// ApplyStalenesszRBAC creates what is in StalenesszRBAC. What is there already is left as it is.
+func ApplyStalenesszRBAC(ctx context.Context, client kubernetes.Interface) error {
+	return apply(ctx, client, "stalenessz-rbac.yaml", StalenesszRBAC)
+}
+
+func apply(ctx context.Context, client kubernetes.Interface, name string, file []byte) error {
+	objects, err := decode(file)
 	if err != nil {
-		return fmt.Errorf("reading rbac.yaml: %w", err)
+		return fmt.Errorf("reading %s: %w", name, err)
 	}
 	rbac, options := client.RbacV1(), metav1.CreateOptions{}
 	for _, object := range objects {
@@ -49,7 +63,7 @@ func ApplyRBAC(ctx context.Context, client kubernetes.Interface) error {
 			err = fmt.Errorf("it has a %T, which is not RBAC", object)
 		}
 		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("applying rbac.yaml: %w", err)
+			return fmt.Errorf("applying %s: %w", name, err)
 		}
 	}
 	return nil

@@ -1,0 +1,110 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/truth"
+	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
+)
+
+// The published age against the true one, which the proxy knows: the oldest event that waits in it is the
+// oldest that the cache lacks. Never more than 1 s below it, at most a period and 2 s above.
+const (
+	belowTruth = time.Second
+	aboveTruth = stalenessPeriod + 2*time.Second
+)
+
+var (
+	_ = describe(honest(ordinary, []time.Duration{2 * time.Second, 10 * time.Second, 30 * time.Second}))
+	_ = describe(honest(long, []time.Duration{120 * time.Second}))
+)
+
+func honest(label string, faults []time.Duration) scenario {
+	return scenario{
+		number: 11, title: fmt.Sprintf("the published age is honest, holds and delays of %v", faults), label: label, gate: gates.MonitorInformerStaleness,
+		options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: busyNodes}}}, idle: true,
+		timeout: 10 * time.Minute,
+		run: func(ctx context.Context, r *run) {
+			if r.Arm != rig.P {
+				return
+			}
+			stop := churn(ctx, r)
+			defer stop()
+			r.measured(ctx)
+			busy := []schema.GroupResource{truth.Leases, truth.Pods}
+			worst := &margins{}
+			for _, lasts := range faults {
+				for _, effect := range []faultproxy.Effect{faultproxy.Hold{}, faultproxy.Delay{By: lasts}} {
+					var injected []*faultproxy.Fault
+					for _, resource := range busy {
+						injected = append(injected, r.inject(informersOf(resource), effect))
+					}
+					during := lasts
+					if _, delays := effect.(faultproxy.Delay); delays {
+						during += 2 * stalenessPeriod // The events of the beginning are then there, late.
+					}
+					r.compare(ctx, during, worst, busy...)
+					for _, fault := range injected {
+						r.proves(fault, 3, 0)
+						fault.Clear()
+					}
+					r.compare(ctx, stalenessPeriod+2*time.Second, worst, busy...)
+					r.healed(ctx, busy...)
+				}
+			}
+			r.figure("age less truth, least, most", "%.1fs, %.1fs", worst.least.Seconds(), worst.most.Seconds())
+			gomega.Expect(worst.samples).To(gomega.BeNumerically(">", 100))
+		},
+	}
+}
+
+type margins struct {
+	least, most time.Duration
+	samples     int
+}
+
+// compare samples the page and the proxy for a while.
+func (r *run) compare(ctx context.Context, lasts time.Duration, worst *margins, resources ...schema.GroupResource) {
+	for end := time.Now().Add(lasts); time.Now().Before(end) && ctx.Err() == nil; {
+		before := map[schema.GroupResource]time.Time{}
+		for _, resource := range resources {
+			before[resource] = r.Proxy.Progress(resource).OldestWaiting
+		}
+		z := stalenessz(ctx, r)
+		for _, resource := range resources {
+			c, _ := cacheOf(z, resource)
+			if after := r.Proxy.Progress(resource).OldestWaiting; !after.Equal(before[resource]) || c.AgeSeconds == nil {
+				if c.AgeSeconds == nil {
+					r.violate(oracle.Violation{Oracle: "M", Rule: "no age", Object: resource.String(), Time: z.Time})
+				}
+				continue // The truth moved meanwhile.
+			}
+			var truth time.Duration
+			if waits := before[resource]; !waits.IsZero() {
+				truth = z.Time.Sub(waits)
+			}
+			margin := time.Duration(*c.AgeSeconds*float64(time.Second)) - truth
+			worst.least, worst.most, worst.samples = min(worst.least, margin), max(worst.most, margin), worst.samples+1
+			if margin < -belowTruth || margin > aboveTruth {
+				r.violate(oracle.Violation{Oracle: "M", Rule: "age is not honest", Object: resource.String(), Time: z.Time,
+					Detail: fmt.Sprintf("published %.1fs (%s), in truth %.1fs", *c.AgeSeconds, c.State, truth.Seconds())})
+			}
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}

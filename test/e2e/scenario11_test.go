@@ -1,0 +1,93 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/truth"
+	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
+)
+
+const (
+	// noticeBusy and noticeQuiet are how soon a watch that brings nothing must be noticed.
+	noticeBusy  = 10 * time.Second
+	noticeQuiet = 20 * time.Second
+	halfOpens   = 6
+	// busyNodes renew so many leases that these are a busy resource.
+	busyNodes = 60
+)
+
+var namespaces = schema.GroupResource{Resource: "namespaces"}
+
+// A watch stays open and brings nothing. Stock says nothing of it; what the arms do about it is the subject of
+// the other scenario 11.
+var _ = describe(scenario{
+	number: 11, title: "half-open watch: pings answered, no bytes; noticed", label: ordinary, gate: gates.MonitorInformerStaleness,
+	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: busyNodes}}}, idle: true,
+	timeout: 6 * time.Minute,
+	run: func(ctx context.Context, r *run) {
+		if r.Arm != rig.P {
+			r.figure("noticed", "never")
+			return
+		}
+		stop := churn(ctx, r)
+		defer stop()
+		r.measured(ctx)
+		var took []time.Duration
+		for i := range halfOpens {
+			resource := []schema.GroupResource{truth.Leases, truth.Pods}[i%2]
+			effect := []faultproxy.Effect{faultproxy.Hold{}, faultproxy.StopReading{}}[i/2%2]
+			// The fault comes at any time between two probes.
+			time.Sleep(rand.N(5 * time.Second))
+			fault := r.inject(informersOf(resource), effect)
+			took = append(took, r.noticed(ctx, resource, fault.Stats().Since, noticeBusy))
+			if i == 0 {
+				r.toldEverywhere(ctx, resource)
+			}
+			fault.Clear()
+			r.healed(ctx, resource)
+			if fault.Stats().Streams == 0 {
+				r.unproven = append(r.unproven, "no stream was half open")
+			}
+		}
+		slices.Sort(took)
+		r.figure("busy: noticed after, median, most", "%.1fs, %.1fs", took[len(took)/2].Seconds(), took[len(took)-1].Seconds())
+
+		fault := r.inject(informersOf(namespaces), faultproxy.Hold{})
+		_, err := r.Client.CoreV1().Namespaces().Patch(ctx, metav1.NamespaceDefault, "application/merge-patch+json", []byte(`{"metadata":{"labels":{"quiet":"no-more"}}}`), metav1.PatchOptions{})
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		changed := time.Now()
+		r.figure("quiet: noticed after", "%.1fs", r.noticed(ctx, namespaces, changed, noticeQuiet).Seconds())
+		r.proves(fault, 1, 0)
+		fault.Clear()
+		r.healed(ctx, namespaces)
+	},
+})
+
+// toldEverywhere: the metric and the log say it, too.
+func (r *run) toldEverywhere(ctx context.Context, resource schema.GroupResource) {
+	is := func(state string) float64 {
+		return series(ctx, r, "informer_staleness_state", fmt.Sprintf("resource=%q", resource.Resource), fmt.Sprintf("state=%q", state))
+	}
+	gomega.Expect(is("lagging")+is("stalled")).To(gomega.BeEquivalentTo(1), "metric")
+	log, err := os.ReadFile(r.KCM.LogPath())
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	gomega.Expect(slices.ContainsFunc(strings.Split(string(log), "\n"), func(line string) bool {
+		return strings.Contains(line, "not known to be complete") && strings.Contains(line, resource.Resource) && strings.Contains(line, "lagWatch=")
+	})).To(gomega.BeTrue(), "log")
+}

@@ -1,0 +1,88 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
+)
+
+// Nothing is wrong: leases are busy, most resources quiet, etcd tells of its progress every 10 min, its default.
+// The figures are those of B8.
+var (
+	_ = describe(undisturbed(calm, ordinary))
+	_ = describe(undisturbed(longCalm, long))
+)
+
+func undisturbed(lasts time.Duration, label string) scenario {
+	return scenario{
+		number: 15, title: fmt.Sprintf("quiet resources with a 10 min etcd progress interval, %v", lasts), label: label, gate: gates.MonitorInformerStaleness,
+		options: rig.Options{Cluster: controlplane.Options{
+			Nodes: controlplane.NodeOptions{Count: 20},
+			Etcd:  controlplane.ProcessOptions{Args: []string{"--watch-progress-notify-interval=10m"}},
+		}}, idle: true,
+		timeout: lasts + 4*time.Minute,
+		run: func(ctx context.Context, r *run) {
+			if r.Arm == rig.P {
+				r.measured(ctx)
+			}
+			before, began := probeCost{}, time.Now()
+			if r.Arm == rig.P {
+				before = probeCosts(ctx, r)
+			}
+			r.calm(ctx, lasts)
+			if r.Arm != rig.P {
+				return
+			}
+			after, minutes := probeCosts(ctx, r), time.Since(began).Minutes()
+			r.figure("probes a minute: fences, watches, bytes", "%.0f, %.0f, %.0f", (after.fences-before.fences)/minutes, (after.watches-before.watches)/minutes, (after.bytes-before.bytes)/minutes)
+			if perRequest := (after.bytes - before.bytes) / (after.fences + after.watches - before.fences - before.watches); perRequest > 2048 {
+				r.violate(oracle.Violation{Oracle: "G", Rule: "probes cost too much", Detail: fmt.Sprintf("%.0f bytes each", perRequest)})
+			}
+			for resource, n := range after.byResource {
+				// Two more for the ends of the time.
+				if most := minutes*60/stalenessPeriod.Seconds() + 2; n-before.byResource[resource] > most {
+					r.violate(oracle.Violation{Oracle: "G", Rule: "too many probes", Object: resource, Detail: fmt.Sprintf("%.0f in %.1f min", n-before.byResource[resource], minutes)})
+				}
+			}
+		},
+	}
+}
+
+// calm watches the page for a while in which nothing is amiss.
+func (r *run) calm(ctx context.Context, lasts time.Duration) {
+	if r.Arm != rig.P {
+		time.Sleep(lasts)
+		return
+	}
+	before := falseAlarms(ctx, r)
+	var oldest float64
+	for end := time.Now().Add(lasts); time.Now().Before(end) && ctx.Err() == nil; {
+		for _, c := range stalenessz(ctx, r).Caches {
+			switch {
+			case c.State != stalenessmonitor.Fresh && c.State != stalenessmonitor.Quiet:
+				r.violate(oracle.Violation{Oracle: "M", Rule: "false alarm", Object: c.Resource, Time: time.Now(), Detail: fmt.Sprintf("%s: %s %s", c.State, c.Reason, c.Detail)})
+			case c.AgeSeconds == nil || *c.AgeSeconds > quietBound.Seconds():
+				r.violate(oracle.Violation{Oracle: "M", Rule: "age above its bound", Object: c.Resource, Time: time.Now(), Detail: fmt.Sprint(c.AgeSeconds)})
+			default:
+				oldest = max(oldest, *c.AgeSeconds)
+			}
+		}
+		select {
+		case <-time.After(500 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	if alarms := falseAlarms(ctx, r) - before; alarms > 0 {
+		r.violate(oracle.Violation{Oracle: "M", Rule: "false alarm", Time: time.Now(), Detail: fmt.Sprintf("%.0f changes of state in %v", alarms, lasts)})
+	}
+	r.figure("oldest age published", "%.1fs", oldest)
+}

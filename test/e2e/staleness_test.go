@@ -1,0 +1,153 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
+	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
+)
+
+// stalenessz reads the KCM's page.
+func stalenessz(ctx context.Context, r *run) stalenessmonitor.Stalenessz {
+	ginkgo.GinkgoHelper()
+	var out stalenessmonitor.Stalenessz
+	gomega.Expect(json.Unmarshal([]byte(page(ctx, r.KCM, stalenessmonitor.Path+"?format=json")), &out)).To(gomega.Succeed())
+	return out
+}
+
+// cacheOf finds a resource on the page.
+func cacheOf(z stalenessmonitor.Stalenessz, resource schema.GroupResource) (stalenessmonitor.StalenesszCache, bool) {
+	for _, c := range z.Caches {
+		if c.Group == resource.Group && c.Resource == resource.Resource {
+			return c, true
+		}
+	}
+	return stalenessmonitor.StalenesszCache{}, false
+}
+
+func late(s stalenessmonitor.State) bool {
+	return s == stalenessmonitor.Lagging || s == stalenessmonitor.Stalled
+}
+
+// measured waits until every cache is known to be complete.
+func (r *run) measured(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	var bad string
+	gomega.Expect(rig.Wait(ctx, 2*stepLimit, "every cache to be measured", func() (bool, error) {
+		z := stalenessz(ctx, r)
+		bad = ""
+		for _, c := range z.Caches {
+			if c.State != stalenessmonitor.Fresh && c.State != stalenessmonitor.Quiet {
+				bad += fmt.Sprintf(" %s:%s(%s %s)", c.Resource, c.State, c.Reason, c.Detail)
+			}
+		}
+		// Some come with the first sync of the garbage collector.
+		return bad == "" && len(z.Caches) > 50, nil
+	})).To(gomega.Succeed(), "%s", bad)
+}
+
+// falseAlarms counts the times that a cache has become lagging or stalled, and those that became unknown
+// after they were measured.
+func falseAlarms(ctx context.Context, r *run) (alarms float64) {
+	ginkgo.GinkgoHelper()
+	for _, state := range []stalenessmonitor.State{stalenessmonitor.Lagging, stalenessmonitor.Stalled, stalenessmonitor.Unknown} {
+		alarms += series(ctx, r, "informer_staleness_state_changes_total", fmt.Sprintf("state=%q", state))
+	}
+	return alarms
+}
+
+// churn creates and deletes a pod again and again, so that pods are a busy resource, until ctx ends.
+func churn(ctx context.Context, r *run) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		pods := r.Client.CoreV1().Pods(metav1.NamespaceDefault)
+		for i := 0; ctx.Err() == nil; i++ {
+			name := fmt.Sprintf("churn-%d", i%5)
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: corev1.PodSpec{
+					NodeSelector: map[string]string{"nobody": "has-this"},
+					Containers:   []corev1.Container{{Name: "main", Image: "example.com/none"}},
+				},
+			}
+			_, _ = pods.Create(ctx, pod, metav1.CreateOptions{})
+			none := int64(0)
+			_ = pods.Delete(ctx, fmt.Sprintf("churn-%d", (i+1)%5), metav1.DeleteOptions{GracePeriodSeconds: &none})
+			select {
+			case <-ctx.Done():
+			case <-time.After(500 * time.Millisecond):
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// informersOf targets the streams that the informers have, and not those that a probe opens later.
+func informersOf(resource schema.GroupResource) faultproxy.Target {
+	return faultproxy.Target{Resource: resource, Running: true}
+}
+
+// noticed waits until the page says that a cache is behind, and returns after what time from since.
+func (r *run) noticed(ctx context.Context, resource schema.GroupResource, since time.Time, limit time.Duration) time.Duration {
+	ginkgo.GinkgoHelper()
+	err := rig.Wait(ctx, 2*limit, "the stalled watch to be noticed", func() (bool, error) {
+		c, ok := cacheOf(stalenessz(ctx, r), resource)
+		return ok && late(c.State), nil
+	})
+	took := time.Since(since)
+	if err != nil || took > limit {
+		r.violate(oracle.Violation{Oracle: "M", Rule: "stalled watch not noticed in time", Object: resource.String(), Time: time.Now(),
+			Detail: fmt.Sprintf("after %v, want %v at most; %v", took, limit, err)})
+	}
+	return took
+}
+
+// healed waits until the page says that a cache is complete again.
+func (r *run) healed(ctx context.Context, resources ...schema.GroupResource) {
+	ginkgo.GinkgoHelper()
+	for _, resource := range resources {
+		gomega.Expect(rig.Wait(ctx, stepLimit, resource.String()+" to be complete again", func() (bool, error) {
+			c, ok := cacheOf(stalenessz(ctx, r), resource)
+			return ok && (c.State == stalenessmonitor.Fresh || c.State == stalenessmonitor.Quiet), nil
+		})).To(gomega.Succeed())
+	}
+}
+
+// probeCost is what the probes have cost so far: requests by kind, bytes of bodies, and the most requests for
+// one resource.
+type probeCost struct {
+	fences, watches, bytes float64
+	byResource             map[string]float64
+}
+
+func probeCosts(ctx context.Context, r *run) probeCost {
+	ginkgo.GinkgoHelper()
+	out := probeCost{byResource: map[string]float64{}}
+	for _, c := range stalenessz(ctx, r).Caches {
+		labels := []string{fmt.Sprintf("group=%q", c.Group), fmt.Sprintf("resource=%q", c.Resource)}
+		fences := series(ctx, r, "informer_staleness_probe_duration_seconds_count", append(labels, `request="fence"`)...)
+		watches := series(ctx, r, "informer_staleness_probe_duration_seconds_count", append(labels, `request="watch"`)...)
+		out.fences += fences
+		out.watches += watches
+		out.byResource[strings.Trim(c.Resource+"."+c.Group, ".")] = fences + watches
+	}
+	out.bytes = series(ctx, r, "informer_staleness_probe_response_bytes_total")
+	return out
+}
