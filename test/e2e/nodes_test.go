@@ -44,12 +44,17 @@ const (
 type nodeTiming struct{ grace, lease time.Duration }
 
 var (
+	// quickTiming is for clusters in which the nodes' renewals are no load to speak of.
+	quickTiming   = nodeTiming{10 * time.Second, 8 * time.Second}
 	shortTiming   = nodeTiming{shortGrace, shortGrace}
 	defaultTiming = nodeTiming{defaultGrace, defaultLease}
 )
 
 // renewal is how often nodes renew their leases.
 func (t nodeTiming) renewal() time.Duration { return t.lease / 4 }
+
+// overGrace is how long a fault lasts that is to do harm: the grace period and the passes that notice it.
+func (t nodeTiming) overGrace() time.Duration { return t.grace + 2*passPeriod }
 
 // bound is how soon after a node's last sign of life it must be marked: grace and two passes.
 func (t nodeTiming) bound() time.Duration { return t.grace + 2*passPeriod + markSlack }

@@ -26,9 +26,9 @@ import (
 const (
 	taintedPods       = 30
 	taintedToleration = 10 * time.Second
-	// taintedWindow is how long the hold goes on when the toleration has run out: three times what the
-	// client's rate needs to evict them all.
-	taintedWindow = 15 * time.Second
+	// taintedWindow is how long the hold goes on when the toleration has run out: twice what the client's
+	// rate needs to evict them all.
+	taintedWindow = 8 * time.Second
 	laterPods     = 5
 )
 
@@ -155,7 +155,7 @@ var _ = describe(scenario{
 		r.proves(hold, 1, heldFor)
 		hold.Clear()
 		r.told(ctx, truth.Nodes)
-		r.converges(ctx, "the pod of the new node", stepLimit, func() error {
+		r.converges(ctx, "the pod of the new node", polling, func() error {
 			if _, there := r.Truth.Find(truth.Pods, metav1.NamespaceDefault, waiting.Name, truth.Latest); !there {
 				return fmt.Errorf("pod %s of node %s is gone", waiting.Name, joined[0])
 			}

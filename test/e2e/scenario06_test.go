@@ -25,11 +25,11 @@ const deafNodes = 300
 // connection are answered, so that nothing but the server's time-out of five to ten minutes would end it.
 var (
 	_ = describe(deaf(deafness{number: 6, how: "lease watch held past the grace period", label: ordinary,
-		nodes: deafNodes, timing: shortTiming, lasts: shortGrace + 3*passPeriod, effect: faultproxy.Hold{}}))
+		nodes: deafNodes, timing: shortTiming, lasts: shortTiming.overGrace(), effect: faultproxy.Hold{}}))
 	_ = describe(deaf(deafness{number: 6, how: "lease watch held for 2 min, default grace period, 1,000 nodes", label: long,
 		nodes: 1000, timing: defaultTiming, lasts: 2 * time.Minute, effect: faultproxy.Hold{}}))
 	_ = describe(deaf(deafness{number: 11, how: "lease watch half open past the grace period", label: ordinary,
-		nodes: 100, timing: shortTiming, lasts: shortGrace + 3*passPeriod, effect: faultproxy.DropStream{}}))
+		nodes: 100, timing: quickTiming, lasts: quickTiming.overGrace(), effect: faultproxy.DropStream{}}))
 )
 
 // deafness is a time without news of leases.
@@ -59,8 +59,8 @@ func deaf(d deafness) scenario {
 			fault.Clear()
 			cleared := time.Now()
 			r.lived(d.timing, began, cleared, nodes...)
-			// Whatever is still to come of what was decided before, comes in the next passes.
-			r.passes(ctx, "the passes after it", cleared, 2*passPeriod)
+			// Whatever is still to come of what was decided before, comes in the next pass.
+			r.passes(ctx, "the pass after it", cleared, passPeriod)
 			r.told(ctx, truth.Leases)
 			r.budgeted("all alive", began, time.Now())
 			r.figure("L after", "%v", rounded(r.converges(ctx, "all nodes Ready", 2*stepLimit, r.allReady(nodes...))))

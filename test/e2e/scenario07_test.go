@@ -23,12 +23,12 @@ const (
 // before must be marked in time although no news of leases comes, the others in time after it has come. U0 marks
 // everybody. U1 reads the lease of every dead node in every pass.
 var _ = describe(scenario{
-	number: 7, title: "lease watch held past the grace period, 5 % of the nodes dead", label: pending,
+	number: 7, title: "lease watch held past the grace period, 5 % of the nodes dead", label: ordinary,
 	hurts: rig.U0, rules: []string{oracle.RuleLiveMarked},
 	options: shortTiming.rig(controlplane.NodeOptions{Count: deafNodes}), idle: true,
 	timeout: 5 * time.Minute,
 	run: func(ctx context.Context, r *run) {
-		const lasts = shortGrace + 3*passPeriod
+		lasts := shortTiming.overGrace()
 		r.nodesKnown(ctx)
 		nodes := r.Cluster.Nodes().Names()
 		before, during := nodes[:diedBefore], nodes[diedBefore:diedBefore+diedDuring]

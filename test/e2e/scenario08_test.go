@@ -20,15 +20,15 @@ import (
 // A label is put on the lease of a dead node. That is no heartbeat, but U1 compares resource versions: it takes
 // its cache for stale, finds it fresh in the next pass, and so on (gap 3).
 var _ = describe(scenario{
-	number: 8, title: "label put on the lease of a dead node", label: pending,
+	number: 8, title: "label put on the lease of a dead node", label: ordinary,
 	hurts: rig.U1, rules: []string{ruleUnmarked, ruleLate},
-	options: shortTiming.rig(controlplane.NodeOptions{Count: 10}), idle: true,
+	options: quickTiming.rig(controlplane.NodeOptions{Count: 10}), idle: true,
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {
 		r.nodesKnown(ctx)
 		began := time.Now()
 		dead := r.Cluster.Nodes().Names()[0]
-		r.kill(ctx, shortTiming, dead)
+		r.kill(ctx, quickTiming, dead)
 		edited, err := r.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Patch(ctx, dead, types.MergePatchType,
 			[]byte(`{"metadata":{"labels":{"e2e.fresh-kcm.io/edited":"true"}}}`), metav1.PatchOptions{})
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
@@ -36,7 +36,7 @@ var _ = describe(scenario{
 			return r.Told(truth.Leases, edited.ResourceVersion)
 		})
 		r.figure("V lease edited at", "%v after the last renewal", rounded(time.Since(edited.Spec.RenewTime.Time)))
-		r.marked(ctx, "edited", shortTiming, time.Time{}, dead)
+		r.marked(ctx, "edited", quickTiming, time.Time{}, dead)
 		r.budgeted("one dead", began, time.Now())
 		r.converges(ctx, "the living Ready", stepLimit, r.allReady(r.living()...))
 	},

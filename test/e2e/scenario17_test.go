@@ -46,7 +46,7 @@ var (
 
 func restartedOnLagging(watchList bool, hurts rig.Arm) scenario {
 	return scenario{
-		number: 17, title: fmt.Sprintf("KCM restarts on a lagging apiserver, WatchListClient=%v", watchList), label: ordinary,
+		number: 17, title: fmt.Sprintf("KCM restarts on a lagging apiserver, WatchListClient=%v", watchList), label: long,
 		hurts: hurts, rules: []string{"surplus pod"},
 		options: rig.Options{KCMArgs: quickElection, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: burstNodes}}},
 		timeout: 4 * time.Minute,

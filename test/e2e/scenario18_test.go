@@ -21,7 +21,7 @@ import (
 // for so long before it gives up), and what waited for the client's rate limiter goes out at once. P sends no
 // write once its lease has run out; what had left the process before the pause nobody can call back.
 var _ = describe(scenario{
-	number: 18, title: "leader paused in mid-burst, another takes over, the old one goes on", label: ordinary,
+	number: 18, title: "leader paused in mid-burst, another takes over, the old one goes on", label: long,
 	hurts: rig.U1, rules: []string{"surplus pod"},
 	options: rig.Options{KCMArgs: quickElection, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: burstNodes}}},
 	timeout: 3 * time.Minute,

@@ -30,7 +30,7 @@ const compactedNodes = 30
 // U0, which scenario 2 leaves stuck, is helped here: the DaemonSets are listed anew too, and each is reconciled
 // for that.
 var _ = describe(scenario{
-	number: 19, title: "compaction and 410 during a hold of the pod watch", label: ordinary,
+	number: 19, title: "compaction and 410 during a hold of the pod watch", label: long,
 	hurts: rig.U1, rules: []string{ruleWake},
 	options: rig.Options{
 		KCMArgs: quickClient,

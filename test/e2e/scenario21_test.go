@@ -33,7 +33,7 @@ var _ = describe(scenario{
 	options: shortTiming.rig(controlplane.NodeOptions{Count: refusedNodes}), idle: true,
 	timeout: 6 * time.Minute,
 	run: func(ctx context.Context, r *run) {
-		const lasts = shortGrace + 5*passPeriod
+		lasts := shortTiming.overGrace() + 2*passPeriod
 		r.nodesKnown(ctx)
 		dead := r.Cluster.Nodes().Names()[:refusedDead]
 		r.killNow(ctx, shortTiming, dead...)

@@ -45,7 +45,7 @@ func skewed(how string, ahead time.Duration, hurts rig.Arm) scenario {
 		idle:    true,
 		timeout: 6 * time.Minute,
 		run: func(ctx context.Context, r *run) {
-			const lasts = shortGrace + 3*passPeriod
+			lasts := shortTiming.overGrace()
 			clock := r.skewKCM(ctx, ahead)
 			r.nodesKnown(ctx)
 			nodes := r.Cluster.Nodes().Names()
