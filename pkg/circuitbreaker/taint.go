@@ -30,10 +30,7 @@ const (
 	evictionsAtOnce = 10
 )
 
-var (
-	nodesResource = schema.GroupResource{Resource: "nodes"}
-	podsResource  = schema.GroupResource{Resource: "pods"}
-)
+var nodesResource = schema.GroupResource{Resource: "nodes"}
 
 // EvictionOptions are what the guard of a controller's evictions needs. All fields are required.
 type EvictionOptions struct {
@@ -64,16 +61,11 @@ type TaintGuard struct {
 	EvictionOptions
 	evictor  consistency.Evictor
 	nodes    *liveReads[*corev1.Node]
-	rechecks *rechecks[recheckNode]
+	rechecks *rechecks[string]
 	slots    chan struct{}
 }
 
 var _ consistency.EvictionGuard = &TaintGuard{}
-
-type recheckNode struct {
-	node     string
-	resource schema.GroupResource
-}
 
 // NewTaintGuard returns a guard that works until ctx ends.
 func NewTaintGuard(ctx context.Context, o EvictionOptions, evictor consistency.Evictor) *TaintGuard {
@@ -83,7 +75,7 @@ func NewTaintGuard(ctx context.Context, o EvictionOptions, evictor consistency.E
 		EvictionOptions: o,
 		evictor:         evictor,
 		nodes:           newLiveReads(ctx, o.Controller, nodesResource, o.Reader, evictor.LiveNode),
-		rechecks:        newRechecks[recheckNode](ctx),
+		rechecks:        newRechecks[string](ctx),
 		slots:           make(chan struct{}, evictionsAtOnce),
 	}
 }
@@ -216,21 +208,15 @@ func (g *TaintGuard) cancel(ctx context.Context, e consistency.Eviction, view no
 	}
 	logger.Info("An eviction is cancelled: the server's state does not call for it", "controller", g.Controller, "pod", e.Pod, "node", e.Node, "reason", r.reason, "basis", view)
 	if r.reason == metrics.CancelReplaced {
-		// The controller may have seen the new pod, and not scheduled it because of this eviction.
-		g.recheck(e.Node, podsResource)
-		return nil
+		return nil // the controller schedules the new pod when it sees it, in place of this one
 	}
 	g.evictor.Cancelled(e.Pod)
 	if view.live {
-		g.recheck(e.Node, nodesResource)
+		g.rechecks.add(e.Node, func(ctx context.Context, asOf time.Time) bool {
+			return g.Prove(ctx, nodesResource, asOf).Fresh()
+		}, func() { g.evictor.Recheck(e.Node) })
 	}
 	return nil
-}
-
-func (g *TaintGuard) recheck(node string, resource schema.GroupResource) {
-	g.rechecks.add(recheckNode{node, resource}, func(ctx context.Context, asOf time.Time) bool {
-		return g.Prove(ctx, resource, asOf).Fresh()
-	}, func() { g.evictor.Recheck(node) })
 }
 
 // wait puts off an eviction of which nothing can be known, or whose requests failed.

@@ -185,21 +185,17 @@ func (s guardStore) GuardEvictions(ctx context.Context, evictor consistency.Evic
 }
 
 // prove takes a fence's time, and tells the truth.
-func (e *evictions) prove(_ context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
+func (e *evictions) prove(_ context.Context, _ schema.GroupResource, asOf time.Time) freshness.Proof {
 	require.False(e.t, asOf.After(time.Now()))
 	time.Sleep(5 * time.Millisecond)
 	e.mu.Lock()
 	down := e.down
 	e.mu.Unlock()
-	held := e.nodes
-	if resource == podsResource {
-		held = e.pods
-	}
 	switch {
 	case down:
 		return freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNoServer, Err: errors.New("no server")}
-	case held.behind() > 0:
-		return freshness.Proof{Outcome: freshness.Stale, Events: held.behind()}
+	case e.nodes.behind() > 0:
+		return freshness.Proof{Outcome: freshness.Stale, Events: e.nodes.behind()}
 	}
 	return freshness.Proof{Outcome: freshness.Proven, At: time.Now()}
 }
@@ -275,13 +271,15 @@ func (e *evictions) after(d time.Duration) int {
 	return e.left()
 }
 
-func waiting(t *testing.T) float64 {
+func waiting(t *testing.T) float64 { return waitingOf(t, evictionController) }
+
+func waitingOf(t *testing.T, controller string) float64 {
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	require.NoError(t, err)
 	for _, f := range families {
 		if f.GetName() == "stale_controller_waiting_evictions" {
 			for _, m := range f.GetMetric() {
-				if m.GetLabel()[0].GetValue() == evictionController {
+				if m.GetLabel()[0].GetValue() == controller {
 					return m.GetGauge().GetValue()
 				}
 			}
@@ -382,10 +380,10 @@ func TestPodOfTheSameNameIsNotTouched(t *testing.T) {
 		e.pod("pod", "old", 10*time.Second)
 		e.taint(noExec("a"))
 		e.pods.hold()
-		e.pod("pod", "new", 20*time.Second)
+		e.pod("pod", "new", 10*time.Second)
 		require.Equal(t, 1, e.after(15*time.Second), "not the pod that was due")
 		e.pods.release()
-		require.Equal(t, 1, e.after(20*time.Second-moment))
+		require.Equal(t, 1, e.after(10*time.Second-moment))
 		require.Equal(t, 0, e.after(2*moment), "its own tolerations count from when it was seen")
 	})
 }

@@ -37,3 +37,12 @@ func (r *reporter) evictionWaits(pod types.NamespacedName, uid types.UID, messag
 	object := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: uid}
 	r.events.Event(object, corev1.EventTypeWarning, EvictionWaitsReason, message)
 }
+
+// GuardDeviceEvictions implements what consistency.GuardDeviceEvictions asks for. Without proofs there is
+// no guard.
+func (s *Store) GuardDeviceEvictions(ctx context.Context, evictor consistency.DeviceEvictor) consistency.DeviceEvictionGuard {
+	if s.prover == nil || s.budget == nil {
+		return nil
+	}
+	return circuitbreaker.NewDeviceTaintGuard(ctx, s.evictionOptions(), evictor)
+}

@@ -1,0 +1,183 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package circuitbreaker
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+)
+
+var (
+	claimsResource = resourceapi.Resource("resourceclaims")
+	rulesResource  = resourceapi.Resource("devicetaintrules")
+	slicesResource = resourceapi.Resource("resourceslices")
+)
+
+// DeviceTaintGuard decides on evictions because of device taints when they are due. It promises what
+// TaintGuard does, for the objects that an eviction stems from: the claims of the pod, and the rules or
+// the pools of devices that have the taints. Those whose caches are proven are taken from there, the
+// others from live reads, and the controller's own rules are applied to them. The pod itself upstream
+// reads before it deletes it, by UID.
+type DeviceTaintGuard struct {
+	EvictionOptions
+	evictor  consistency.DeviceEvictor
+	claims   *liveReads[*resourceapi.ResourceClaim]
+	rules    *liveReads[*resourceapi.DeviceTaintRule]
+	slices   *liveReads[[]*resourceapi.ResourceSlice]
+	rechecks *rechecks[types.UID]
+
+	mu    sync.Mutex
+	waits map[types.UID]*evictionWait
+}
+
+var _ consistency.DeviceEvictionGuard = &DeviceTaintGuard{}
+
+// NewDeviceTaintGuard returns a guard that works until ctx ends.
+func NewDeviceTaintGuard(ctx context.Context, o EvictionOptions, evictor consistency.DeviceEvictor) *DeviceTaintGuard {
+	metrics.InitEvictions(o.Controller)
+	metrics.InitLiveReads(o.Controller, claimsResource, rulesResource, slicesResource)
+	return &DeviceTaintGuard{
+		EvictionOptions: o,
+		evictor:         evictor,
+		claims: newLiveReads(ctx, o.Controller, claimsResource, o.Reader, func(ctx context.Context, key string) (*resourceapi.ResourceClaim, error) {
+			namespace, name, _ := strings.Cut(key, "/")
+			return evictor.LiveClaim(ctx, namespace, name)
+		}),
+		rules: newLiveReads(ctx, o.Controller, rulesResource, o.Reader, evictor.LiveRule),
+		slices: newLiveReads(ctx, o.Controller, slicesResource, o.Reader, func(ctx context.Context, key string) ([]*resourceapi.ResourceSlice, error) {
+			driver, pool, _ := strings.Cut(key, "/")
+			return evictor.LiveSlices(ctx, consistency.DevicePool{Driver: driver, Pool: pool})
+		}),
+		rechecks: newRechecks[types.UID](ctx),
+		waits:    map[types.UID]*evictionWait{},
+	}
+}
+
+// Judge implements consistency.DeviceEvictionGuard.
+func (g *DeviceTaintGuard) Judge(ctx context.Context, e consistency.DeviceEviction) consistency.DeviceVerdict {
+	taints, live, err := g.view(ctx, e, recent(e.Due, proofAge))
+	if err != nil {
+		return g.wait(ctx, e, err)
+	}
+	g.CalledOff(e.UID) // the wait is over
+	when, ok := g.evictor.EvictionTime(e, taints)
+	logger := klog.FromContext(ctx)
+	if !ok {
+		metrics.EvictionCancelled(g.Controller, metrics.CancelNotTainted)
+		logger.Info("An eviction is cancelled: the server's state does not call for it", "controller", g.Controller, "pod", e.Pod, "live", live)
+		if live {
+			g.rechecks.add(e.UID, func(ctx context.Context, asOf time.Time) bool { return g.proven(ctx, e, asOf) }, func() { g.evictor.Recheck(e) })
+		}
+		return consistency.DeviceVerdict{}
+	}
+	if again := time.Until(when); again > 0 {
+		metrics.EvictionCancelled(g.Controller, metrics.CancelTooEarly)
+		logger.Info("An eviction is put off: the taints are tolerated for longer", "controller", g.Controller, "pod", e.Pod, "until", when, "live", live)
+		return consistency.DeviceVerdict{Again: again}
+	}
+	return consistency.DeviceVerdict{Evict: true}
+}
+
+// CalledOff implements consistency.DeviceEvictionGuard.
+func (g *DeviceTaintGuard) CalledOff(pod types.UID) {
+	g.mu.Lock()
+	w := g.waits[pod]
+	delete(g.waits, pod)
+	g.mu.Unlock()
+	if w != nil {
+		w.end(g.Controller)
+	}
+}
+
+// view returns the objects that the eviction stems from, as they were at asOf or later, and whether a
+// live read was needed for that.
+func (g *DeviceTaintGuard) view(ctx context.Context, e consistency.DeviceEviction, asOf time.Time) (taints consistency.DeviceTaints, live bool, err error) {
+	var claimKeys, poolKeys []string
+	for _, name := range e.Claims {
+		claimKeys = append(claimKeys, e.Pod.Namespace+"/"+name)
+	}
+	for _, pool := range e.Pools {
+		poolKeys = append(poolKeys, pool.Driver+"/"+pool.Pool)
+	}
+	var l1, l2, l3 bool
+	if taints.Rules, l1, err = known(ctx, g, g.rules, e.Rules, asOf, g.evictor.CachedRule); err != nil {
+		return taints, false, err
+	}
+	slices, l2, err := known(ctx, g, g.slices, poolKeys, asOf, func(key string) ([]*resourceapi.ResourceSlice, error) {
+		driver, pool, _ := strings.Cut(key, "/")
+		return g.evictor.CachedSlices(consistency.DevicePool{Driver: driver, Pool: pool})
+	})
+	if err != nil {
+		return taints, false, err
+	}
+	for _, pool := range slices {
+		taints.Slices = append(taints.Slices, pool...)
+	}
+	taints.Claims, l3, err = known(ctx, g, g.claims, claimKeys, asOf, func(key string) (*resourceapi.ResourceClaim, error) {
+		namespace, name, _ := strings.Cut(key, "/")
+		return g.evictor.CachedClaim(namespace, name)
+	})
+	return taints, l1 || l2 || l3, err
+}
+
+// known returns those of the objects that exist: from the cache if it is proven, else from the server.
+func known[T any](ctx context.Context, g *DeviceTaintGuard, reads *liveReads[T], keys []string, asOf time.Time, cached func(key string) (T, error)) (found []T, live bool, err error) {
+	if len(keys) == 0 {
+		return nil, false, nil
+	}
+	proof := g.Prove(ctx, reads.resource, asOf)
+	for _, key := range keys {
+		var val T
+		var err error
+		if proof.Fresh() {
+			if val, err = cached(key); err != nil && !apierrors.IsNotFound(err) {
+				return nil, false, fmt.Errorf("%s %s in the cache: %w", reads.resource, key, err)
+			}
+		} else if val, _, err = reads.get(ctx, key, asOf); err != nil && !apierrors.IsNotFound(err) {
+			return nil, true, &unknownError{proof: proof, err: err}
+		}
+		if err == nil {
+			found = append(found, val)
+		}
+	}
+	return found, !proof.Fresh(), nil
+}
+
+// proven reports whether all caches that the eviction stems from are as new as asOf.
+func (g *DeviceTaintGuard) proven(ctx context.Context, e consistency.DeviceEviction, asOf time.Time) bool {
+	return g.Prove(ctx, claimsResource, asOf).Fresh() &&
+		(len(e.Rules) == 0 || g.Prove(ctx, rulesResource, asOf).Fresh()) &&
+		(len(e.Pools) == 0 || g.Prove(ctx, slicesResource, asOf).Fresh())
+}
+
+// wait puts off an eviction of which nothing can be known.
+func (g *DeviceTaintGuard) wait(ctx context.Context, e consistency.DeviceEviction, why error) consistency.DeviceVerdict {
+	g.mu.Lock()
+	w := g.waits[e.UID]
+	if w == nil {
+		w = &evictionWait{}
+		g.waits[e.UID] = w
+	}
+	g.mu.Unlock()
+	metrics.EvictionWaits(g.Controller, metrics.WaitUnknown)
+	delay, first, tell := w.again(g.Controller, time.Now(), retryAfter(why))
+	if first {
+		klog.FromContext(ctx).Info("An eviction waits", "controller", g.Controller, "pod", e.Pod, "cause", metrics.WaitUnknown, "why", why.Error())
+	}
+	if tell {
+		g.Report(e.Pod, e.UID, fmt.Sprintf("Eviction because of the taints of its devices waits for %s: %s", time.Since(w.dueSince(time.Now())).Round(time.Second), why))
+	}
+	return consistency.DeviceVerdict{Again: delay}
+}
