@@ -88,6 +88,10 @@ e2e-long: build ## All fault scenarios, also those that take long, each settling
 e2e-cluster: build ## What needs no fault, on the cluster of KUBECONFIG; unset: on one of its own
 	@hack/test-e2e-cluster.sh
 
+.PHONY: bench
+bench: patch ## Micro-benchmarks of the tracker beside upstream's store, compared by benchstat (COUNT=10)
+	@hack/bench.sh
+
 ##@ Other
 
 .PHONY: clean

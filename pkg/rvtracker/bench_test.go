@@ -97,7 +97,7 @@ func BenchmarkEnsureReady(b *testing.B) {
 			idle.Name += "x" // the seed is random; time the usual case, not a collision
 		}
 		for arm, s := range map[string]benchStore{"fresh": fresh, "upstream": upstream} {
-			b.Run(fmt.Sprintf("others-pending=%d/%s", pending, arm), func(b *testing.B) {
+			b.Run(fmt.Sprintf("others-pending=%d/arm=%s", pending, arm), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					if s.EnsureReady(idle) != nil {
@@ -114,7 +114,7 @@ func BenchmarkWriteAndSee(b *testing.B) {
 	name := benchNames(1)[0]
 	rvs := benchRVs(123456789, 1<<16)
 	for _, arm := range []string{"fresh", "upstream"} {
-		b.Run(arm, func(b *testing.B) {
+		b.Run("arm="+arm, func(b *testing.B) {
 			store := &hookedStore{}
 			t := New(Options{})
 			var s benchStore = t.ForController("c", map[schema.GroupResource]Store{pods: store}, func(types.NamespacedName) {})
@@ -161,7 +161,7 @@ func BenchmarkRecordedOwner(b *testing.B) {
 		return m.HeapAlloc
 	}
 	for _, arm := range []string{"fresh", "fresh-parked", "upstream"} {
-		b.Run(arm, func(b *testing.B) {
+		b.Run("arm="+arm, func(b *testing.B) {
 			var bytes float64
 			for b.Loop() {
 				fresh, upstream := benchStores("5")

@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,11 +27,20 @@ import (
 
 // lateProver proves what is not newer than it is told to be, and looks again after a second.
 type lateProver struct {
+	mu    sync.Mutex
 	upTo  time.Time
 	never bool
 }
 
+func (p *lateProver) set(upTo time.Time, never bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.upTo, p.never = upTo, never
+}
+
 func (p *lateProver) prove(_ context.Context, _ schema.GroupResource, asOf time.Time) freshness.Proof {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	switch {
 	case p.never:
 		return denied
@@ -50,12 +60,12 @@ func (p *lateProver) wait(ctx context.Context, _ schema.GroupResource, _ freshne
 func TestLostAnswersAreSettled(t *testing.T) {
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
 	synctest.Test(t, func(t *testing.T) {
-		prover, woken, reports := &lateProver{}, []string(nil), []rvtracker.StaleReport(nil)
+		prover, woken, reports := &lateProver{}, make(chan string, 9), make(chan rvtracker.StaleReport, 9)
 		reached := version("5")
 		store := NewStore(rvtracker.New(rvtracker.Options{}), "test", map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: &reached, pods: &reached})
 		store.ctx, store.prover = t.Context(), prover
-		store.report = func(r rvtracker.StaleReport) { reports = append(reports, r) }
-		store.OnReady(func(key string) { woken = append(woken, key) })
+		store.report = func(r rvtracker.StaleReport) { reports <- r }
+		store.OnReady(func(key string) { woken <- key })
 
 		store.Unsettled(owner, "uid", schema.GroupResource{Resource: "events"})
 		require.NoError(t, store.EnsureReady(owner), "there is no cache of them")
@@ -69,17 +79,18 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		store.Unsettled(owner, "uid", pods)
 		store.Unsettled(owner, "uid", nodes)
-		prover.upTo = first
+		prover.set(first, false)
 		time.Sleep(reportAfter)
 		require.True(t, consistency.Parked(store.EnsureReady(owner)), "a proof from before the last loss proves nothing")
 		require.Empty(t, woken)
 		require.Len(t, reports, 1, "a long wait is told once")
-		require.Equal(t, owner, reports[0].Owner)
+		require.Equal(t, owner, (<-reports).Owner)
 
-		prover.upTo = time.Now()
+		prover.set(time.Now(), false)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Equal(t, []string{"ns/owner"}, woken)
+		require.Len(t, woken, 1)
+		require.Equal(t, "ns/owner", <-woken)
 		require.NoError(t, store.EnsureReady(owner))
 		require.True(t, store.SeenOwnWrites(owner))
 
@@ -93,7 +104,7 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		synctest.Wait()
 
 		// What can never be proven holds nobody, but upstream's expectations stand.
-		prover.never = true
+		prover.set(time.Time{}, true)
 		store.Unsettled(owner, "uid", pods)
 		synctest.Wait()
 		require.NoError(t, store.EnsureReady(owner))
