@@ -193,11 +193,11 @@ func (l *life) row() string {
 	if l.fixture.WithoutBookmarks != "" {
 		watch = "order, initial events; no bookmarks: " + l.fixture.WithoutBookmarks
 	}
-	writes := strings.Join(l.writes, ", ")
+	writes := []string{strings.Join(l.writes, ", ")}
 	for _, sub := range l.kind.subresources {
 		if reason := l.fixture.Without[sub]; reason != "" {
-			writes += "; not " + sub + ": " + reason
+			writes = append(writes, "not "+sub+": "+reason)
 		}
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s |", l.kind.gvr.GroupVersion(), l.kind.gvr.Resource, writes, watch)
+	return fmt.Sprintf("| %s | %s | %s | %s |", l.kind.gvr.GroupVersion(), l.kind.gvr.Resource, strings.Join(writes, "; "), watch)
 }
