@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Copyright The Fresh KCM Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Proves that every alert fires when it should and has an entry in docs/operations.md. The firing takes promtool,
+# which comes with Prometheus; without it only the entries are looked at. What it finds needs a person.
+
+source "$(dirname "$0")/lib.sh"
+
+while read -r alert; do
+  if ! grep -qxF "### ${alert}" docs/operations.md; then
+    echo "docs/operations.md: no entry \"### ${alert}\" for the alert of build/monitoring/alerts.yaml" >&2
+    exit 1
+  fi
+  if ! grep -qF "alertname: ${alert}" build/monitoring/alerts_test.yaml; then
+    echo "build/monitoring/alerts_test.yaml: no case for ${alert}" >&2
+    exit 1
+  fi
+done < <(sed -n 's/^ *- alert: //p' build/monitoring/alerts.yaml)
+
+if ! command -v promtool >/dev/null; then
+  echo "promtool is missing, so the alerts' tests were not run: install Prometheus to run them"
+  exit 0
+fi
+promtool check rules build/monitoring/alerts.yaml >/dev/null
+promtool test rules build/monitoring/alerts_test.yaml >/dev/null
