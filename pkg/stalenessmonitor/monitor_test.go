@@ -135,12 +135,11 @@ func (w *world) ProveByWatch(context.Context, schema.GroupVersionResource, time.
 
 // counts is a Metrics.
 type counts struct {
-	mu       sync.Mutex
-	watched  map[schema.GroupVersionResource]bool
-	probed   map[string]int
-	entered  map[State]int
-	stalled  int
-	inFlight int
+	mu      sync.Mutex
+	watched map[schema.GroupVersionResource]bool
+	probed  map[string]int
+	entered map[State]int
+	stalled int
 }
 
 func (c *counts) note(change func()) {

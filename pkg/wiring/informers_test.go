@@ -1,0 +1,52 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wiring
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/controller-manager/pkg/informerfactory"
+)
+
+func TestInformers(t *testing.T) {
+	typed := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+	metadata := metadatainformer.NewSharedInformerFactory(metadatafake.NewSimpleMetadataClient(scheme.Scheme), 0)
+	observed := ObserveFactory(informerfactory.NewInformerFactory(typed, metadata))
+
+	// A plural that nobody would guess.
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.AddSpecific(corev1.SchemeGroupVersion.WithKind("Endpoints"), corev1.SchemeGroupVersion.WithResource("endpoints"), corev1.SchemeGroupVersion.WithResource("endpoints"), meta.RESTScopeNamespace)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+
+	list := Informers(t.Context(), typed, observed, mapper)
+	require.Empty(t, list())
+
+	typed.Core().V1().Pods().Informer()
+	typed.Core().V1().Endpoints().Informer() //nolint:staticcheck // its plural is what is tested
+	typed.Discovery().V1().EndpointSlices().Informer()
+	require.Empty(t, list(), "none has been started")
+	typed.Start(t.Context().Done())
+	got := list()
+	require.Len(t, got, 2)
+	require.Contains(t, got, corev1.SchemeGroupVersion.WithResource("endpoints"))
+	require.Same(t, typed.Core().V1().Pods().Informer().GetStore(), got[corev1.SchemeGroupVersion.WithResource("pods")].GetStore())
+
+	mapper.Add(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), meta.RESTScopeNamespace)
+	require.Contains(t, list(), discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "once the server serves it")
+
+	widgets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+	informer, err := observed.ForResource(widgets)
+	require.NoError(t, err)
+	require.Same(t, informer.Informer(), list()[widgets])
+}
