@@ -102,7 +102,7 @@ func TestMigration(t *testing.T) {
 	d.resize(t, "v2", "g-05", 505) // an event at which the collector's cache is past the migration's beginning
 	want["g-05"] = 505
 	require.NoError(t, before(hold.Stats().FirstHeldRV, svm.Status.ResourceVersion), "the migration is to cover what was held back")
-	for begin := time.Now(); time.Since(begin) < heldFor; {
+	for begin := time.Now(); time.Since(begin) < heldFor; <-time.After(tick) {
 		read()
 		require.False(t, is(storagemigrationv1.MigrationSucceeded), "it succeeded on a cache that lacks %s", svm.Status.ResourceVersion)
 		require.Contains(t, d.storedVersions(t), "v1")

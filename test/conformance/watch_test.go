@@ -135,6 +135,7 @@ func TestWatch(t *testing.T) {
 		require.Equal(t, last, list.next().rv)
 	})
 	t.Run("current", func(t *testing.T) {
+		w.settle(t)
 		newest, now := w.newest(), w.at(t, w.newest())
 		unset := w.watch(t, w.c, metav1.ListOptions{})
 		unset.initial(now)

@@ -125,7 +125,15 @@ func newWorld(t *testing.T, namespace string) *world {
 		w.write(t, name)
 	}
 	eventually(t, "something to be held back", func() (bool, error) { return w.etcd.Held() > 0, nil })
+	w.settle(t)
 	return w
+}
+
+// settle returns when the first apiserver's cache has every write: it waits for that to answer.
+func (w *world) settle(t *testing.T) {
+	t.Helper()
+	_, err := w.client(w.c).List(t.Context(), metav1.ListOptions{ResourceVersion: w.newest(), ResourceVersionMatch: notOlderMatch})
+	require.NoError(t, err)
 }
 
 // isTooLarge checks the answer for a resource version that the server does not have yet.
