@@ -272,3 +272,19 @@ func TestCancelledDeviceEvictionIsLookedAtAgain(t *testing.T) {
 		require.False(t, d.after(maxEvictionDelay+moment))
 	})
 }
+
+// TestDeviceTaintedWhileCacheIsBehind: live reads that confirm the taint let the eviction go on.
+func TestDeviceTaintedWhileCacheIsBehind(t *testing.T) {
+	runDeviceEvictions(t, true, func(d *deviceEvictions) {
+		taint := deviceTaint()
+		d.publish(1, taint)
+		for _, held := range d.watches {
+			held.hold()
+		}
+		d.publish(2, taint)
+		d.claim("uid")
+		require.True(t, d.after(10*time.Second-moment))
+		require.False(t, d.after(2*moment))
+		require.Equal(t, map[string]int{sliceGVR.Resource: 1, claimGVR.Resource: 1}, d.reads)
+	})
+}
