@@ -23,8 +23,9 @@
 //
 // # The bound
 //
-// For a busy resource, that is one with an event every two seconds or so, the age is at most Period +
-// 2 s above the true age. A quiet resource is proven every second Period, 1.7 to 3 s after the fence,
-// since kube-apiserver sends the bookmark no sooner: there it is at most 2 Period + 5 s above. The age of an
-// empty collection is that of its fence, because a list that brings nothing is the proof.
+// For a busy resource, that is one with an event every second or so, the age is at most Period + 2 s
+// above the true age. A quiet resource is proven every second Period, 1.7 to 3 s after the fence,
+// since kube-apiserver sends the bookmark no sooner: there it is at most 2 Period + 5 s above. So it is for
+// one whose events come in bursts. The age of an empty collection is that of its fence, because a list that
+// brings nothing is the proof.
 package stalenessmonitor

@@ -28,8 +28,6 @@ const (
 	noticeBusy  = 10 * time.Second
 	noticeQuiet = 20 * time.Second
 	halfOpens   = 6
-	// busyNodes renew so many leases that these are a busy resource.
-	busyNodes = 60
 )
 
 var namespaces = schema.GroupResource{Resource: "namespaces"}
@@ -38,7 +36,7 @@ var namespaces = schema.GroupResource{Resource: "namespaces"}
 // the other scenario 11.
 var _ = describe(scenario{
 	number: 11, title: "half-open watch: pings answered, no bytes; noticed", label: ordinary, gate: gates.MonitorInformerStaleness,
-	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: busyNodes}}}, idle: true,
+	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 20}}}, idle: true,
 	timeout: 6 * time.Minute,
 	run: func(ctx context.Context, r *run) {
 		if r.Arm != rig.P {

@@ -12,9 +12,11 @@ import (
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
@@ -71,13 +73,16 @@ func falseAlarms(ctx context.Context, r *run) (alarms float64) {
 	return alarms
 }
 
-// churn creates and deletes a pod again and again, so that pods are a busy resource, until ctx ends.
+// churn makes pods and leases busy resources, with events less than a second apart, until it is stopped. What
+// the nodes renew comes in bursts.
 func churn(ctx context.Context, r *run) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		pods := r.Client.CoreV1().Pods(metav1.NamespaceDefault)
+		leases := r.Client.CoordinationV1().Leases(metav1.NamespaceDefault)
+		_, _ = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "busy"}}, metav1.CreateOptions{})
 		for i := 0; ctx.Err() == nil; i++ {
 			name := fmt.Sprintf("churn-%d", i%5)
 			pod := &corev1.Pod{
@@ -90,9 +95,11 @@ func churn(ctx context.Context, r *run) (stop func()) {
 			_, _ = pods.Create(ctx, pod, metav1.CreateOptions{})
 			none := int64(0)
 			_ = pods.Delete(ctx, fmt.Sprintf("churn-%d", (i+1)%5), metav1.DeleteOptions{GracePeriodSeconds: &none})
+			renewed := fmt.Sprintf(`{"spec":{"leaseTransitions":%d}}`, i)
+			_, _ = leases.Patch(ctx, "busy", types.MergePatchType, []byte(renewed), metav1.PatchOptions{})
 			select {
 			case <-ctx.Done():
-			case <-time.After(500 * time.Millisecond):
+			case <-time.After(300 * time.Millisecond):
 			}
 		}
 	}()
