@@ -73,10 +73,16 @@ func TestProveFresh(t *testing.T) {
 	require.Equal(t, owner, unproven.Owner)
 	require.True(t, consistency.Parked(err), "no retry with backoff")
 	require.True(t, consistency.Parked(consistency.ProveFresh(ctx, store, nodes)), "again, while the first waits")
+	waits := store.waits()
+	require.Len(t, waits, 1, "the page says who waits")
+	require.Equal(t, "ns/owner", waits[0].Owner)
+	require.Equal(t, nodes, waits[0].Resource)
+	require.Contains(t, waits[0].Why, "stale by 3 changes")
 
 	prover.answer(fresh)
 	close(prover.release)
 	require.Equal(t, "ns/owner", <-queue)
+	require.Empty(t, store.waits())
 	require.NoError(t, consistency.ProveFresh(ctx, store, nodes))
 	require.Empty(t, queue, "one retry for an owner")
 
@@ -125,6 +131,7 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 				synctest.Wait()
 				if tc.waits {
 					require.Empty(t, woken)
+					require.Len(t, (&Store{name: "test", start: s}).waits(), 1)
 					require.ErrorContains(t, s.check(owner), "waits: its caches are not proven")
 					prover.answer(fresh)
 					time.Sleep(retryStart)
