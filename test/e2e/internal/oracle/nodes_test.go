@@ -182,6 +182,17 @@ func TestTaintEvictions(t *testing.T) {
 			}
 		})
 	}
+	t.Run("tainted only afterwards", func(t *testing.T) {
+		h := &history{}
+		h.node(watch.Added, "n")
+		h.pod(watch.Added, "a", "n", owned)
+		h.pod(watch.Deleted, "a", "n", owned)
+		h.wrote(NodeController, "delete", "pods", "a", 200)
+		h.node(watch.Modified, "n", tainted(taint))
+		if found := Unjustified(truth.Replay(h.events), h.writes, Deaths{}, TaintEvictions); len(found) != 1 {
+			t.Errorf("found %v", found)
+		}
+	})
 }
 
 func TestReads(t *testing.T) {
