@@ -5,6 +5,8 @@ package wiring
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -49,4 +51,36 @@ func TestInformers(t *testing.T) {
 	informer, err := observed.ForResource(widgets)
 	require.NoError(t, err)
 	require.Same(t, informer.Informer(), list()[widgets])
+}
+
+// countingMapper counts the questions.
+type countingMapper struct {
+	meta.RESTMapper
+	asked int
+}
+
+func (m *countingMapper) KindFor(gvr schema.GroupVersionResource) (schema.GroupVersionKind, error) {
+	m.asked++
+	return m.RESTMapper.KindFor(gvr)
+}
+
+func TestScopeIsNotAskedForEachFence(t *testing.T) {
+	known := meta.NewDefaultRESTMapper(nil)
+	known.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+	known.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	synctest.Test(t, func(t *testing.T) {
+		mapper := &countingMapper{RESTMapper: known}
+		p := &proofs{mapper: mapper, scopes: map[schema.GroupVersionResource]scope{}}
+		for resource, want := range map[string][2]bool{"pods": {true, true}, "nodes": {false, true}, "gone": {false, false}} {
+			mapper.asked = 0
+			for range 100 {
+				namespaced, known := p.namespaced(corev1.SchemeGroupVersion.WithResource(resource))
+				require.Equal(t, want, [2]bool{namespaced, known}, resource)
+			}
+			require.Equal(t, 1, mapper.asked)
+			time.Sleep(scopeFor + time.Second)
+			p.namespaced(corev1.SchemeGroupVersion.WithResource(resource))
+			require.Equal(t, 2, mapper.asked, "a definition may come back with another scope")
+		}
+	})
 }

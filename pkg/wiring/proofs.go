@@ -33,6 +33,7 @@ type proofs struct {
 
 	mu      sync.Mutex
 	sources map[schema.GroupVersionResource]*rvtracker.Source
+	scopes  map[schema.GroupVersionResource]scope
 	// onRewound, unless nil, is told of every rewind.
 	onRewound func(schema.GroupVersionResource)
 }
@@ -44,7 +45,7 @@ const (
 )
 
 func newProofs(config *rest.Config, mapper meta.RESTMapper) (*proofs, error) {
-	p := &proofs{mapper: mapper, counts: &metrics.Staleness{}, sources: map[schema.GroupVersionResource]*rvtracker.Source{}}
+	p := &proofs{mapper: mapper, counts: &metrics.Staleness{}, sources: map[schema.GroupVersionResource]*rvtracker.Source{}, scopes: map[schema.GroupVersionResource]scope{}}
 	prover, err := freshness.New(freshness.Options{
 		Config: config, QPS: proverQPS, Burst: proverBurst, Metrics: p.counts,
 		Namespaced: p.namespaced, OnFence: p.onFence, OnRewind: p.onRewind,
@@ -87,17 +88,42 @@ func (p *proofs) view(gvr schema.GroupVersionResource, store freshness.Store, so
 	return true
 }
 
+// scopeFor is how long a resource's scope is remembered: the mapper forgets all it knows every 30 s, and each
+// question after that has it read the whole discovery.
+const scopeFor = 10 * time.Minute
+
+// scope of a resource, as known until a time.
+type scope struct {
+	namespaced, known bool
+	until             time.Time
+}
+
 // namespaced says whether a resource is. A resource that has gone away has no answer.
 func (p *proofs) namespaced(gvr schema.GroupVersionResource) (namespaced, known bool) {
+	p.mu.Lock()
+	s, ok := p.scopes[gvr]
+	p.mu.Unlock()
+	if !ok || time.Now().After(s.until) {
+		s = p.askScope(gvr)
+		p.mu.Lock()
+		p.scopes[gvr] = s
+		p.mu.Unlock()
+	}
+	return s.namespaced, s.known
+}
+
+func (p *proofs) askScope(gvr schema.GroupVersionResource) scope {
+	s := scope{until: time.Now().Add(scopeFor)}
 	gvk, err := p.mapper.KindFor(gvr)
 	if err != nil {
-		return false, false
+		return s
 	}
 	mapping, err := p.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
-		return false, false
+		return s
 	}
-	return mapping.Scope.Name() == meta.RESTScopeNameNamespace, true
+	s.namespaced, s.known = mapping.Scope.Name() == meta.RESTScopeNameNamespace, true
+	return s
 }
 
 func (p *proofs) source(gvr schema.GroupVersionResource) *rvtracker.Source {
