@@ -8,6 +8,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,7 +34,8 @@ type world struct {
 	failure         *freshness.Error
 	fenced, watched int
 	objects         cache.Store
-	moves           bool // the cache follows at once
+	moves           bool   // the cache follows at once
+	end             func() // the informer is gone
 }
 
 func newWorld() *world {
@@ -66,8 +68,8 @@ func (w *world) LastSyncResourceVersion() string {
 	return rv(w.received)
 }
 
-// change makes n changes of the resource.
-func (w *world) change(n int) {
+// change makes n changes of the resource, and returns the RV of the last.
+func (w *world) change(n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.server += n
@@ -75,12 +77,20 @@ func (w *world) change(n int) {
 	if w.moves {
 		w.stored, w.received = w.changed, w.changed
 	}
+	return w.changed
 }
 
 func (w *world) set(change func(*world)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change(w)
+}
+
+// requests returns how many fences and watches there were.
+func (w *world) requests() (fenced, watched int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fenced, w.watched
 }
 
 func (w *world) Fence(context.Context, schema.GroupVersionResource) (freshness.Fence, error) {
@@ -147,6 +157,17 @@ func (c *counts) note(change func()) {
 	defer c.mu.Unlock()
 	change()
 }
+
+func (c *counts) count(s State) (n int) {
+	c.note(func() { n = c.entered[s] })
+	return n
+}
+
+func (c *counts) watches(r schema.GroupVersionResource) (yes bool) {
+	c.note(func() { yes = c.watched[r] })
+	return yes
+}
+
 func (c *counts) Watched(r schema.GroupVersionResource)   { c.note(func() { c.watched[r] = true }) }
 func (c *counts) Unwatched(r schema.GroupVersionResource) { c.note(func() { delete(c.watched, r) }) }
 func (c *counts) Probed(_ schema.GroupVersionResource, outcome string, _ time.Duration) {
@@ -159,15 +180,21 @@ func run(t *testing.T, w *world, test func(m *Monitor, c *counts, look func() Ca
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &counts{watched: map[schema.GroupVersionResource]bool{}, probed: map[string]int{}, entered: map[State]int{}}
-		informers := map[schema.GroupVersionResource]Informer{pods: w}
+		var gone atomic.Bool
 		m := New(Options{
 			Prover: w, Metrics: c, Register: func(schema.GroupVersionResource, Informer) {},
-			Informers: func() map[schema.GroupVersionResource]Informer { return informers },
-			Stalled:   func(schema.GroupVersionResource, string) { c.note(func() { c.stalled++ }) },
+			Informers: func() map[schema.GroupVersionResource]Informer {
+				if gone.Load() {
+					return nil
+				}
+				return map[schema.GroupVersionResource]Informer{pods: w}
+			},
+			Stalled: func(schema.GroupVersionResource, string) { c.note(func() { c.stalled++ }) },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); m.Run(ctx) }()
+		w.end = func() { gone.Store(true) }
 		test(m, c, func() Cache {
 			synctest.Wait()
 			all := m.Caches()
@@ -194,8 +221,9 @@ func TestFreshWhileBusy(t *testing.T) {
 		require.Equal(t, Fresh, got.State)
 		require.Less(t, got.Age, Period+2*time.Second)
 		require.Equal(t, Lag{}, got.Lag)
-		require.Zero(t, w.watched, "a busy resource needs no watch")
-		require.InDelta(t, 12, w.fenced, 1, "one request in a period")
+		fenced, watched := w.requests()
+		require.Zero(t, watched, "a busy resource needs no watch")
+		require.InDelta(t, 12, fenced, 1, "one request in a period")
 		require.NotEmpty(t, got.History)
 	})
 }
@@ -211,8 +239,9 @@ func TestQuietIsNotStale(t *testing.T) {
 				require.Less(t, got.Age, 2*Period+5*time.Second)
 			}
 		}
-		require.LessOrEqual(t, w.fenced+w.watched, 13, "on average one request in a period")
-		require.Zero(t, c.entered[Stalled]+c.entered[Lagging])
+		fenced, watched := w.requests()
+		require.LessOrEqual(t, fenced+watched, 13, "on average one request in a period")
+		require.Zero(t, c.count(Stalled)+c.count(Lagging))
 	})
 }
 
@@ -237,14 +266,15 @@ func TestHeldWatchIsNoticed(t *testing.T) {
 		require.Equal(t, Stalled, got.State)
 		require.GreaterOrEqual(t, got.Age, time.Since(held), "the age is never below the truth")
 		require.LessOrEqual(t, got.Age, time.Since(held)+Period+2*time.Second)
-		require.Equal(t, 1, w.watched, "one watch finds it, none are needed while it lasts")
-		require.NotZero(t, c.stalled)
+		_, watched := w.requests()
+		require.Equal(t, 1, watched, "one watch finds it, none are needed while it lasts")
+		c.note(func() { require.NotZero(t, c.stalled) })
 
 		time.Sleep(10 * time.Second)
 		w.set(func(w *world) { w.moves = true })
 		busy(w, 10*time.Second)
 		require.Equal(t, Fresh, look().State)
-		require.Equal(t, 1, c.entered[Stalled], "each change is told once")
+		require.Equal(t, 1, c.count(Stalled), "each change is told once")
 	})
 }
 
@@ -273,8 +303,7 @@ func TestDelayedWatchLags(t *testing.T) {
 		began := time.Now()
 		const delay = 12
 		for i := range 120 {
-			w.change(1)
-			at := w.changed
+			at := w.change(1)
 			time.AfterFunc(delay*time.Second, func() { w.set(func(w *world) { w.stored, w.received = at, at }) })
 			time.Sleep(500 * time.Millisecond)
 			if i > 2*delay+20 {
@@ -284,7 +313,8 @@ func TestDelayedWatchLags(t *testing.T) {
 				require.LessOrEqual(t, got.Age, delay*time.Second+Period+2*time.Second)
 			}
 		}
-		require.LessOrEqual(t, w.watched, 2, "late events show the lag without a request")
+		_, watched := w.requests()
+		require.LessOrEqual(t, watched, 2, "late events show the lag without a request")
 	})
 }
 
@@ -300,7 +330,8 @@ func TestServerThatPushesBack(t *testing.T) {
 					w.fenced, w.failure = 0, &freshness.Error{Resource: pods, Reason: reason, Err: errors.New("no")}
 				})
 				time.Sleep(3 * time.Minute)
-				require.LessOrEqual(t, w.fenced, most)
+				fenced, _ := w.requests()
+				require.LessOrEqual(t, fenced, most)
 				got := look()
 				require.Equal(t, Unknown, got.State)
 				require.Equal(t, string(reason), got.Reason)
@@ -339,7 +370,8 @@ func TestNotSyncedIsNotAsked(t *testing.T) {
 	run(t, w, func(_ *Monitor, _ *counts, look func() Cache) {
 		time.Sleep(time.Minute)
 		require.Equal(t, ReasonNotSynced, look().Reason)
-		require.Zero(t, w.fenced)
+		fenced, _ := w.requests()
+		require.Zero(t, fenced)
 	})
 }
 
@@ -347,25 +379,25 @@ func TestNothingIsLeftOfWhatIsGone(t *testing.T) {
 	w := newWorld()
 	run(t, w, func(m *Monitor, c *counts, look func() Cache) {
 		busy(w, 10*time.Second)
-		require.True(t, c.watched[pods])
+		require.True(t, c.watches(pods))
 		w.set(func(w *world) {
 			w.failure = &freshness.Error{Resource: pods, Reason: freshness.ReasonNotFound, Err: errors.New("gone")}
 		})
 		time.Sleep(20 * time.Second)
 		got := look()
 		require.False(t, got.Served())
-		require.False(t, c.watched[pods])
-		require.Zero(t, c.probed[string(freshness.ReasonNotFound)])
+		require.False(t, c.watches(pods))
+		c.note(func() { require.Zero(t, c.probed[string(freshness.ReasonNotFound)]) })
 		w.set(func(w *world) { w.failure = nil })
 		busy(w, time.Minute)
-		require.True(t, c.watched[pods])
+		require.True(t, c.watches(pods))
 		require.Equal(t, Fresh, look().State)
 
-		delete(m.opts.Informers(), pods)
+		w.end()
 		time.Sleep(2 * Period)
 		synctest.Wait()
 		require.Empty(t, m.Caches())
-		require.False(t, c.watched[pods])
+		require.False(t, c.watches(pods))
 	})
 }
 
