@@ -40,7 +40,7 @@ func zones(hurts rig.Arm, effect faultproxy.Effect) scenario {
 		title += ", lease watch held"
 	}
 	return scenario{
-		number: 10, title: title, label: pending,
+		number: 10, title: title, label: long,
 		hurts: hurts, rules: []string{oracle.RuleLiveMarked},
 		options: shortTiming.rig(controlplane.NodeOptions{Count: 3 * zoneNodes, Zones: []string{"zone-a", "zone-b", "zone-c"}},
 			fmt.Sprintf("--node-eviction-rate=%d", taintRate)), idle: true,

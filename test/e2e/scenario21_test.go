@@ -28,7 +28,7 @@ const (
 // be taken for dead who cannot be asked for, and the dead must be found when the fault is healed. U0 asks nobody
 // and marks all.
 var _ = describe(scenario{
-	number: 21, title: "429 on watches, lists and live reads of leases past the grace period", label: pending,
+	number: 21, title: "429 on watches, lists and live reads of leases past the grace period", label: long,
 	hurts: rig.U0, rules: []string{oracle.RuleLiveMarked},
 	options: shortTiming.rig(controlplane.NodeOptions{Count: refusedNodes}), idle: true,
 	timeout: 6 * time.Minute,
