@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/ptr"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 )
@@ -142,7 +141,7 @@ func TestClocksOfNodes(t *testing.T) {
 			time.Sleep(40 * time.Second)
 			silent := 40 * time.Second
 			s.live["a"] = saved.DeepCopy()
-			s.live["a"].Spec.RenewTime = ptr.To(metav1.NewMicroTime(saved.Spec.RenewTime.Add(silent + skew)))
+			s.live["a"].Spec.RenewTime = new(metav1.NewMicroTime(saved.Spec.RenewTime.Add(silent + skew)))
 			b.leases, b.openedAt = liveLeases{read: map[string]leaseRead{}}, time.Time{}
 			lease, age := b.Lease(t.Context(), "a", saved, saved.DeepCopy(), silent)
 			require.NotNil(t, lease)

@@ -19,7 +19,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/ptr"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 )
@@ -57,7 +56,7 @@ func (s *server) renew(name string, skew time.Duration) *coordv1.Lease {
 	defer s.mu.Unlock()
 	s.rv++
 	l := &coordv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceNodeLease, ResourceVersion: strconv.Itoa(s.rv)},
-		Spec: coordv1.LeaseSpec{RenewTime: ptr.To(metav1.NewMicroTime(time.Now().Add(skew)))}}
+		Spec: coordv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(time.Now().Add(skew)))}}
 	s.live[name] = l
 	s.sync()
 	return l
@@ -68,12 +67,8 @@ func (s *server) sync() {
 	if s.frozen {
 		return
 	}
-	for name, l := range s.live {
-		s.cached[name] = l
-	}
-	for name, n := range s.nodes {
-		s.seen[name] = n
-	}
+	maps.Copy(s.cached, s.live)
+	maps.Copy(s.seen, s.nodes)
 }
 
 func (s *server) freeze(frozen bool) {

@@ -212,7 +212,7 @@ var nodeGVR, podGVR = corev1.SchemeGroupVersion.WithResource("nodes"), corev1.Sc
 func (e *evictions) taint(taints ...corev1.Taint) {
 	e.rv++
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-uid", ResourceVersion: strconv.Itoa(e.rv)}, Spec: corev1.NodeSpec{Taints: taints}}
-	node.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "test", Time: &metav1.Time{Time: time.Now()}, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:taints":{}}}`)}}}
+	node.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "test", Time: &metav1.Time{Time: time.Now()}, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:taints":{}}}`)}}
 	event := watch.Modified
 	if _, err := e.client.Tracker().Get(nodeGVR, "", "node"); err != nil {
 		event = watch.Added

@@ -116,7 +116,7 @@ func sameTaints(before, after *corev1.Node, live bool) bool {
 func taintWriters(node *corev1.Node) []metav1.ManagedFieldsEntry {
 	var writers []metav1.ManagedFieldsEntry
 	for _, entry := range node.ManagedFields {
-		if entry.FieldsV1 != nil && bytes.Contains(entry.FieldsV1.Raw, []byte(`"f:taints"`)) {
+		if entry.FieldsV1 != nil && bytes.Contains(entry.FieldsV1.GetRawBytes(), []byte(`"f:taints"`)) {
 			writers = append(writers, metav1.ManagedFieldsEntry{Manager: entry.Manager, Operation: entry.Operation, Time: entry.Time})
 		}
 	}

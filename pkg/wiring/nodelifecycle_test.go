@@ -36,7 +36,6 @@ import (
 	"k8s.io/kubernetes/pkg/controller/nodelifecycle"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 	taintutils "k8s.io/kubernetes/pkg/util/taints"
-	"k8s.io/utils/ptr"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
@@ -151,14 +150,14 @@ func (c *cluster) create(i int) {
 }
 
 // renew is a heartbeat.
-func (c *cluster) renew(i int) { c.write(i, ptr.To(metav1.NowMicro())) }
+func (c *cluster) renew(i int) { c.write(i, new(metav1.NowMicro())) }
 
 // write writes a node's lease; without a new renewTime it is an edit of its metadata.
 func (c *cluster) write(i int, renewTime *metav1.MicroTime) {
 	c.rv++
 	lease := &coordv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: nodeName(i), ResourceVersion: strconv.Itoa(c.rv), Labels: map[string]string{"version": strconv.Itoa(c.rv)}},
-		Spec:       coordv1.LeaseSpec{HolderIdentity: ptr.To(nodeName(i)), RenewTime: renewTime},
+		Spec:       coordv1.LeaseSpec{HolderIdentity: new(nodeName(i)), RenewTime: renewTime},
 	}
 	c.put(c.server, lease)
 	c.mu.Lock()

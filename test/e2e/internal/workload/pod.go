@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 )
 
 // Taint is a NoExecute taint that no controller puts on a node or takes off it.
@@ -21,7 +20,7 @@ func Tolerating(name, node string, toleration time.Duration) *corev1.Pod {
 	pod := Orphan(name, name, node)
 	pod.Spec.Tolerations = []corev1.Toleration{{
 		Key: Taint.Key, Operator: corev1.TolerationOpExists, Effect: Taint.Effect,
-		TolerationSeconds: ptr.To(int64(toleration.Seconds())),
+		TolerationSeconds: new(int64(toleration.Seconds())),
 	}}
 	return pod
 }
