@@ -154,13 +154,14 @@ func (l *life) delete() {
 // initialEvents: a watch that begins with the state says with a bookmark when that is complete, and is then
 // no older than anything it has sent or was written before.
 func (l *life) initialEvents() {
-	yes := true
+	yes, seconds := true, int64(30)
 	w, err := l.c.any.Resource(l.kind.gvr).Watch(l.Context(), metav1.ListOptions{
 		SendInitialEvents: &yes, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+		TimeoutSeconds: &seconds,
 	})
 	require.NoError(l, err)
 	defer w.Stop()
-	found := false
+	found, complete := false, false
 	var sent []string
 	for e := range w.ResultChan() {
 		o, ok := e.Object.(*unstructured.Unstructured)
@@ -170,11 +171,13 @@ func (l *life) initialEvents() {
 			for _, rv := range append(sent, l.last) {
 				require.NoError(l, notAfter(rv, o.GetResourceVersion()), "the bookmark is behind")
 			}
+			complete = true
 			break
 		}
 		require.Equal(l, watch.Added, e.Type)
 		sent = append(sent, o.GetResourceVersion())
 		found = found || o.GetName() == l.name && o.GetNamespace() == l.namespace
 	}
+	require.True(l, complete, "no bookmark says that the initial events are complete")
 	require.True(l, found, "the object is not among the initial events")
 }
