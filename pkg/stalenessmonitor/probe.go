@@ -79,6 +79,9 @@ func (c *probed) ask(ctx context.Context, period time.Duration) (outcome string,
 	proof, err := c.m.opts.Prover.ProveByWatch(ctx, c.gvr, fence.TakenAt)
 	switch proof.Outcome {
 	case freshness.Proven:
+		if c.caughtUp() {
+			return string(c.current()), period
+		}
 		return string(Quiet), 2 * period // The watch was one request more.
 	case freshness.Stale:
 		c.found(ctx, proof)

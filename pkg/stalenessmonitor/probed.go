@@ -34,6 +34,8 @@ type probed struct {
 	since  time.Time
 	// began is when the last probe did.
 	began time.Time
+	// caught is true if the last probe that took a watch found the cache to have caught up meanwhile.
+	caught bool
 	// fences are the newest two, with the time of the answer.
 	fences [2]answeredFence
 	// stored is the store's RV at the last sample, sampled; it came there by moved.
@@ -121,6 +123,16 @@ func (c *probed) sample(ctx context.Context) {
 	c.sampled = now
 	c.mu.Unlock()
 	c.evaluate(ctx)
+}
+
+// caughtUp reports, after a watch was taken, that the cache was late and not quiet: it has moved since the
+// probe began. Its next probe must not wait for longer because of the watch, unless it was so the last
+// time too: then its events are just rare.
+func (c *probed) caughtUp() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.caught = !c.caught && passed(c.informer.GetStore().LastStoreSyncResourceVersion(), c.fences[0].ResourceVersion)
+	return c.caught
 }
 
 // knownBehind is true if the cache is known to lack something without asking.

@@ -37,7 +37,7 @@ var _ = describe(scenario{
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		r.nodesKnown(ctx)
 		died := time.Now()
-		r.killNow(ctx, shortTiming, first...)
+		r.kill(ctx, shortTiming, first...)
 		marked := r.allMarked(ctx, first, 5*time.Minute)
 		r.figure("first zone marked after", "%v", rounded(marked.Sub(died)))
 		// What was decided before the last mark may still be under way.
