@@ -245,6 +245,24 @@ func TestQuietIsNotStale(t *testing.T) {
 	})
 }
 
+// A watch that was held for a moment does not make a busy cache a quiet one, which is asked about half as often.
+func TestLateIsNotQuiet(t *testing.T) {
+	const every, held, cycle = 300 * time.Millisecond, 9, 60
+	w := newWorld()
+	run(t, w, func(_ *Monitor, _ *counts, look func() Cache) {
+		busy(w, 20*time.Second)
+		w.set(func(w *world) { w.moves = false })
+		for i := range 8 * cycle {
+			at := w.change(1)
+			if i%cycle >= held {
+				w.set(func(w *world) { w.stored, w.received = at, at })
+			}
+			time.Sleep(every)
+			require.LessOrEqual(t, look().Age, Period+2*time.Second+held*every, "after %d changes", i)
+		}
+	})
+}
+
 func TestHeldWatchIsNoticed(t *testing.T) {
 	w := newWorld()
 	run(t, w, func(_ *Monitor, c *counts, look func() Cache) {

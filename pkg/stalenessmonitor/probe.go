@@ -17,6 +17,9 @@ import (
 const (
 	// confirmWait is how long a cache that moves is given to pass its fence before it is asked about.
 	confirmWait = 1500 * time.Millisecond
+	// lateWait is how much longer a cache is given that moves, or was late the last time, so that its events
+	// answer and no watch is needed.
+	lateWait = 2 * time.Second
 	// refusedWait is how long a resource is not asked about that only an operator can mend.
 	refusedWait = 30 * time.Second
 	// maxBackoff bounds how long a server that pushes back is left alone.
@@ -69,7 +72,16 @@ func (c *probed) ask(ctx context.Context, period time.Duration) (outcome string,
 		return c.failed(ctx, err, period)
 	}
 	c.fenced(ctx, fence)
-	if _, ok := c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, confirmWait); ok {
+	stored, wait := c.informer.GetStore().LastStoreSyncResourceVersion(), confirmWait
+	if c.wasLate() {
+		wait += lateWait
+	}
+	_, confirmed := c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, wait)
+	if !confirmed && wait == confirmWait && less(stored, c.informer.GetStore().LastStoreSyncResourceVersion()) {
+		_, confirmed = c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, lateWait)
+	}
+	if confirmed {
+		c.wasOnTime(time.Since(fence.TakenAt) < confirmWait)
 		c.evaluate(ctx)
 		return string(c.current()), period
 	}

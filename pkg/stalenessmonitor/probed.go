@@ -34,7 +34,7 @@ type probed struct {
 	since  time.Time
 	// began is when the last probe did.
 	began time.Time
-	// caught is true if the last probe that took a watch found the cache to have caught up meanwhile.
+	// caught is true if a watch found that the cache had caught up meanwhile, until it is on time again.
 	caught bool
 	// fences are the newest two, with the time of the answer.
 	fences [2]answeredFence
@@ -125,14 +125,25 @@ func (c *probed) sample(ctx context.Context) {
 	c.evaluate(ctx)
 }
 
-// caughtUp reports, after a watch was taken, that the cache was late and not quiet: it has moved since the
-// probe began. Its next probe must not wait for longer because of the watch, unless it was so the last
-// time too: then its events are just rare.
+// caughtUp reports, after a watch was taken, that the cache was late and not quiet: it has passed the fence
+// itself. Then its next probe must not wait for longer because of the watch.
 func (c *probed) caughtUp() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.caught = !c.caught && passed(c.informer.GetStore().LastStoreSyncResourceVersion(), c.fences[0].ResourceVersion)
+	c.caught = passed(c.informer.GetStore().LastStoreSyncResourceVersion(), c.fences[0].ResourceVersion)
 	return c.caught
+}
+
+func (c *probed) wasLate() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.caught
+}
+
+func (c *probed) wasOnTime(onTime bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.caught = c.caught && !onTime
 }
 
 // knownBehind is true if the cache is known to lack something without asking.

@@ -24,10 +24,8 @@ const (
 // All nodes of a zone die at once, then those of another, smaller one. Once nodes are marked nothing about them
 // needs to be read live. U1 reads the lease of each dead node in each pass for ever (gap 2), which takes most of
 // its client's rate and makes it late for the second zone.
-//
-// Pending: no arm has been through it so far.
 var _ = describe(scenario{
-	number: 9, title: "every node dies, zone by zone", label: pending,
+	number: 9, title: "every node dies, zone by zone", label: long,
 	hurts: rig.U1, rules: []string{ruleBudget},
 	options: shortTiming.rig(controlplane.NodeOptions{Count: deafNodes}), idle: true,
 	timeout: 10 * time.Minute,

@@ -30,10 +30,8 @@ var patientElection = []string{
 
 // No byte passes between the KCM and the apiserver for longer than the grace period, and then they pass again.
 // By its caches every node has been silent all that time. What U0 has tried to write meanwhile goes out.
-//
-// Pending: only stock arms have been through it so far.
 var _ = describe(scenario{
-	number: 13, title: "connection to the apiserver black-holed past the grace period", label: pending,
+	number: 13, title: "connection to the apiserver black-holed past the grace period", label: long,
 	hurts: rig.U0, rules: []string{oracle.RuleLiveMarked},
 	options: shortTiming.rig(controlplane.NodeOptions{Count: holeNodes}, patientElection...), idle: true,
 	timeout: 6 * time.Minute,

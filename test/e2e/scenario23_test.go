@@ -189,10 +189,6 @@ func (r *run) restartTruth(ctx context.Context) {
 	r.Truth = recorder
 }
 
-// pending is the label of what arm P does not hold yet; the scenario says why. It is in no run but by name:
-// FILTER=pending.
-const pending = "pending"
-
 // nodeLabel chooses the nodes of the DaemonSets made with onLabelled.
 const nodeLabel = "e2e.fresh-kcm.io/chosen"
 

@@ -5,6 +5,8 @@ package oracle
 
 import (
 	"maps"
+	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -215,9 +217,13 @@ func TestReads(t *testing.T) {
 		read(5, "get", "leases", "kube-system", agent+"/leader-election", ""),
 		read(5, "list", "leases", "", agent+" freshness", "limit=1"),
 		read(6, "get", "leases", "kube-node-lease", "kubectl/v1.37.0", ""),
+		{Stage: "ResponseComplete", Verb: "update"}, // a conflict, below
+		read(7, "get", "nodes", "", account, ""),
 		read(70, "get", "leases", "kube-node-lease", account, ""),
 		read(80, "get", "leases", "kube-node-lease", account, ""), // after
 	}
+	conflict := &events[slices.IndexFunc(events, func(e controlplane.AuditEvent) bool { return e.Verb == "update" })]
+	conflict.ObjectRef.Resource, conflict.ResponseStatus.Code = "nodes", http.StatusConflict
 	reads := ReadsIn(events, time.Unix(1, 0), time.Unix(80, 0))
 	if len(reads.Live) != 4 || len(reads.Probes) != 1 {
 		t.Errorf("%d live reads and %d probes", len(reads.Live), len(reads.Probes))

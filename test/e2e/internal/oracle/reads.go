@@ -4,6 +4,7 @@
 package oracle
 
 import (
+	"net/http"
 	"strings"
 	"time"
 
@@ -26,12 +27,17 @@ var liveResources = map[string]bool{
 }
 
 // ReadsIn picks the reads that were asked in [from, to), refused ones too. What fills an informer is not one
-// of them, nor is a read that the apiserver may answer from its own cache, nor leader election.
+// of them, nor is a read that the apiserver may answer from its own cache, nor leader election, nor the read
+// after a write that met a conflict, which every arm needs to write again.
 func ReadsIn(events []controlplane.AuditEvent, from, to time.Time) Reads {
 	var out Reads
+	conflicts := map[string]int{}
 	for i := range events {
 		e := &events[i]
 		at := e.RequestReceivedTimestamp
+		if e.Stage == "ResponseComplete" && e.Verb == "update" && e.ResponseStatus.Code == http.StatusConflict {
+			conflicts[readOf(e)]++
+		}
 		if e.Stage != "ResponseComplete" || !strings.HasPrefix(e.UserAgent, "kube-controller-manager/") || at.Before(from) || !at.Before(to) {
 			continue
 		}
@@ -43,9 +49,18 @@ func ReadsIn(events []controlplane.AuditEvent, from, to time.Time) Reads {
 			strings.Contains(e.UserAgent, "informers") || strings.Contains(e.RequestURI, "resourceVersion=0") {
 			continue
 		}
+		if e.Verb == "get" && conflicts[readOf(e)] > 0 {
+			conflicts[readOf(e)]--
+			continue
+		}
 		out.Live = append(out.Live, at)
 	}
 	return out
+}
+
+// readOf says who reads what in the first place when it is to be written again.
+func readOf(e *controlplane.AuditEvent) string {
+	return strings.Join([]string{e.User.Username, e.ObjectRef.Resource, e.ObjectRef.Namespace, e.ObjectRef.Name}, "/")
 }
 
 // Busiest returns the largest number of times within one window.
