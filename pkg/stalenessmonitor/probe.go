@@ -19,7 +19,7 @@ const (
 	confirmWait = 1500 * time.Millisecond
 	// lateWait is how much longer a cache is given that moves, or was late the last time, so that its events
 	// answer and no watch is needed.
-	lateWait = 2 * time.Second
+	lateWait = time.Second
 	// refusedWait is how long a resource is not asked about that only an operator can mend.
 	refusedWait = 30 * time.Second
 	// maxBackoff bounds how long a server that pushes back is left alone.

@@ -26,6 +26,8 @@ const (
 	opaqueNodes = 20
 	// opaqueDelay is how long after its write the controller learns of it.
 	opaqueDelay = 3 * time.Second
+	// edits of the DaemonSet are made in half that time.
+	edits = 5
 	// otherPods have versions that are no numbers, and each comes between the controller's write and the
 	// moment at which its cache has it.
 	otherPods = 5
@@ -50,6 +52,14 @@ var _ = describe(scenario{
 		r.eventually(ctx, "a pod for every node", func() (bool, error) {
 			return oracle.DigestOf(r.Truth, set).PodsCreated >= opaqueNodes, nil
 		})
+		// Each edit has the DaemonSet reconciled again, on a cache that does not know its pods yet.
+		created := time.Now()
+		for i := range edits {
+			_, err := r.Client.AppsV1().DaemonSets(metav1.NamespaceDefault).Patch(ctx, "numeric", types.MergePatchType,
+				fmt.Appendf(nil, `{"metadata":{"annotations":{"edit":"%d"}}}`, i), metav1.PatchOptions{})
+			gomega.Expect(err).NotTo(gomega.HaveOccurred())
+			r.passes(ctx, "time between edits", created, time.Duration(i+1)*opaqueDelay/(2*edits))
+		}
 		r.figure("L after", "%.1fs", r.converges(ctx, "numeric", stepLimit, r.daemonSetDone(set, opaqueNodes)).Seconds())
 		stop()
 		r.digest("numeric", set, oracle.Digest{PodsCreated: opaqueNodes, RevisionsCreated: 1})
