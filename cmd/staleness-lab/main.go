@@ -6,11 +6,8 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -21,10 +18,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 
 // run returns the exit code.
 func run(args []string) int {
-	// They stay caught until the end: a second Ctrl-C must not keep the first from tidying up. A reader
-	// of our output that goes away (SIGPIPE) and a closed terminal (SIGHUP) end us in the same way.
-	ctx, stop := signal.NotifyContext(context.Background(),
-		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	ctx, stop := untilStopped(os.Stdout)
 	defer stop()
 
 	command := newCommand()
