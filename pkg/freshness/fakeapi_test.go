@@ -385,7 +385,7 @@ func (v *fakeView) WaitFor(ctx context.Context, rv string) error {
 		v.mu.Lock()
 		now, moved := v.rv, v.moved
 		v.mu.Unlock()
-		if passed(now, rv) {
+		if Passed(now, rv) {
 			return nil
 		}
 		select {

@@ -117,7 +117,7 @@ func (m *model) missing(asOf time.Time) string {
 // each other out.
 func (m *model) behind() bool {
 	history, _ := m.api.snapshot()
-	return len(history) > 0 && !passed(m.view.ResourceVersion(), m.api.text(history[len(history)-1].rv))
+	return len(history) > 0 && !Passed(m.view.ResourceVersion(), m.api.text(history[len(history)-1].rv))
 }
 
 type op struct {

@@ -146,7 +146,7 @@ func (r *resource) proveByPage(fence Fence, items []metav1.PartialObjectMetadata
 	r.mu.Lock()
 	view, at, held := r.view, r.sample(), r.held
 	r.mu.Unlock()
-	if view == nil || held != "" || !less(at, fence.ResourceVersion) || view.Len() > len(items) {
+	if view == nil || held != "" || !Less(at, fence.ResourceVersion) || view.Len() > len(items) {
 		return
 	}
 	want := listing{fence: fence, objects: map[string]object{}, complete: true}

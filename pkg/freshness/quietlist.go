@@ -78,7 +78,7 @@ func (r *resource) stale(method Method, events int, rv string, fence Fence) Proo
 	now := r.p.opts.Clock.Now()
 	return Proof{
 		Resource: r.gvr, Outcome: Stale, Method: method, At: fence.TakenAt, ResourceVersion: rv,
-		Events: events, RVs: distance(storeRV, fence.ResourceVersion),
+		Events: events, RVs: Distance(storeRV, fence.ResourceVersion),
 		AtLeast: max(r.behindFor(rv, now), now.Sub(fence.TakenAt)),
 	}
 }
@@ -111,7 +111,7 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view Cach
 		}
 		held := r.heldAt()
 		at := r.storeRV()
-		if held != "" && less(upTo, at) {
+		if held != "" && Less(upTo, at) {
 			// What it has past the list may be of a history that is gone. At or below the list
 			// every object must be just the one listed.
 			return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("the cache, at %s, was not seen to be relisted since the server was rewound, it is at %s", at, upTo)}
@@ -234,7 +234,7 @@ func (l *listing) compare(view CacheView) difference {
 		switch {
 		case ok && want.uid == uid && want.rv == rv && rv != "":
 			matched[key] = struct{}{}
-		case less(upTo, rv):
+		case Less(upTo, rv):
 			// Changed, or made anew, after the list.
 			matched[key] = struct{}{}
 		case !ok && l.complete:
@@ -247,10 +247,10 @@ func (l *listing) compare(view CacheView) difference {
 			continue
 		}
 		d.objects++
-		if d.lowest == "" || less(want.rv, d.lowest) {
+		if d.lowest == "" || Less(want.rv, d.lowest) {
 			d.lowest = want.rv
 		}
-		if d.highest == "" || less(d.highest, want.rv) {
+		if d.highest == "" || Less(d.highest, want.rv) {
 			d.highest = want.rv
 		}
 	}

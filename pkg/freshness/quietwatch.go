@@ -35,7 +35,7 @@ func (w *replay) last() string {
 // missing counts the events that a store at rv lacks, and names the first.
 func (w *replay) missing(rv string) (int, string) {
 	for i, event := range w.rvs {
-		if !passed(rv, event) {
+		if !Passed(rv, event) {
 			return len(w.rvs) - i, event
 		}
 	}
@@ -140,7 +140,7 @@ func (w *replay) add(event watch.Event) (string, *failure) {
 	if !comparableRV(rv) {
 		return "", &failure{reason: ReasonIncomparable, retryAfter: errorHold, err: fmt.Errorf("event's resource version %q cannot be compared", rv)}
 	}
-	behind := less(rv, w.fence.ResourceVersion)
+	behind := Less(rv, w.fence.ResourceVersion)
 	switch {
 	case event.Type == watch.Bookmark && behind:
 		return "", nil
@@ -159,7 +159,7 @@ func (w *replay) add(event watch.Event) (string, *failure) {
 // complete decides once all events up to the fence are known.
 func (r *resource) complete(ctx context.Context, w *replay, upTo string) (Proof, *failure) {
 	last := w.last()
-	if !passed(r.storeRV(), last) {
+	if !Passed(r.storeRV(), last) {
 		r.waitFor(ctx, last, r.p.opts.ConfirmWait)
 	}
 	if n, first := w.missing(r.storeRV()); n > 0 {

@@ -68,7 +68,7 @@ func (q *quiet) covers(storeRV string) bool {
 	if q.exact {
 		return q.base != "" && storeRV == q.base
 	}
-	return passed(storeRV, q.base)
+	return Passed(storeRV, q.base)
 }
 
 type waiter struct {
@@ -107,13 +107,13 @@ func (r *resource) sample() string {
 		return rv
 	}
 	if r.held != "" {
-		if !less(rv, r.held) {
+		if !Less(rv, r.held) {
 			return rv
 		}
 		// It went back: it was relisted from the rewound server.
 		r.held = ""
 	}
-	if r.maxStore == "" || less(r.maxStore, rv) {
+	if r.maxStore == "" || Less(r.maxStore, rv) {
 		r.maxStore = rv
 	}
 	r.raise(rv)
@@ -129,7 +129,7 @@ func (r *resource) left(rv string) {
 }
 
 func (r *resource) raise(rv string) {
-	if r.high.rv == "" || less(r.high.rv, rv) {
+	if r.high.rv == "" || Less(r.high.rv, rv) {
 		r.high.rv, r.high.at, r.high.seq = rv, r.p.opts.Clock.Now(), r.seq
 	}
 }
@@ -139,7 +139,7 @@ func (r *resource) position(storeRV string) string {
 	if r.held != "" {
 		return ""
 	}
-	if r.quiet.covers(storeRV) && less(storeRV, r.quiet.upTo) {
+	if r.quiet.covers(storeRV) && Less(storeRV, r.quiet.upTo) {
 		return r.quiet.upTo
 	}
 	return storeRV
@@ -157,7 +157,7 @@ func (r *resource) lookupLocked(asOf time.Time, method Method) (Proof, bool) {
 	pos := r.position(storeRV)
 	for i := len(r.fences) - 1; i >= 0; i-- {
 		f := r.fences[i]
-		if !passed(pos, f.ResourceVersion) {
+		if !Passed(pos, f.ResourceVersion) {
 			continue
 		}
 		r.fences = append(r.fences[:0], r.fences[i:]...)
@@ -165,7 +165,7 @@ func (r *resource) lookupLocked(asOf time.Time, method Method) (Proof, bool) {
 			break
 		}
 		proof := Proof{Resource: r.gvr, Outcome: Proven, Method: method, At: f.TakenAt, ResourceVersion: f.ResourceVersion}
-		if r.quiet.covers(storeRV) && less(r.quiet.base, f.ResourceVersion) && passed(r.quiet.upTo, f.ResourceVersion) {
+		if r.quiet.covers(storeRV) && Less(r.quiet.base, f.ResourceVersion) && Passed(r.quiet.upTo, f.ResourceVersion) {
 			proof.ResourceVersion, proof.Exact = r.quiet.base, r.quiet.exact
 		}
 		return proof, true
@@ -209,9 +209,9 @@ func (r *resource) noteLocked(f Fence) (verdict, Rewind) {
 	}
 	storeRV := r.sample()
 	from := ""
-	if r.highBefore(f) && less(f.ResourceVersion, r.high.rv) {
+	if r.highBefore(f) && Less(f.ResourceVersion, r.high.rv) {
 		from = r.high.rv
-	} else if r.held == "" && less(f.ResourceVersion, f.StoreRV) {
+	} else if r.held == "" && Less(f.ResourceVersion, f.StoreRV) {
 		from = f.StoreRV
 	}
 	v, rewind := fenceNoted, Rewind{}
@@ -249,7 +249,7 @@ func (r *resource) rewind(storeRV, fenceRV string) {
 	r.quiet, r.quietAt = quiet{}, ""
 	r.high.rv = ""
 	r.epochAt, r.epochSeq = r.p.opts.Clock.Now(), r.seq
-	relisted := less(storeRV, r.maxStore) && passed(fenceRV, storeRV)
+	relisted := Less(storeRV, r.maxStore) && Passed(fenceRV, storeRV)
 	r.maxStore = ""
 	if !relisted && comparableRV(storeRV) {
 		r.held = storeRV
@@ -277,7 +277,7 @@ func (r *resource) behindFor(rv string, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.fences {
-		if passed(f.ResourceVersion, rv) {
+		if Passed(f.ResourceVersion, rv) {
 			return now.Sub(f.TakenAt)
 		}
 	}
@@ -311,11 +311,11 @@ func (r *resource) observe(rv string) {
 	defer r.mu.Unlock()
 	r.left(rv)
 	for w := range r.waiters {
-		if passed(rv, w.rv) {
+		if Passed(rv, w.rv) {
 			w.cancel()
 		}
 	}
-	if r.held != "" && less(rv, r.held) {
+	if r.held != "" && Less(rv, r.held) {
 		r.held = ""
 	}
 }

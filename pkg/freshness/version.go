@@ -16,20 +16,20 @@ func comparableRV(rv string) bool {
 	return err == nil
 }
 
-// passed is true if rv is at or past target; false if they cannot be compared.
-func passed(rv, target string) bool {
+// Passed is true if rv is at or past target; false if they cannot be compared.
+func Passed(rv, target string) bool {
 	c, err := resourceversion.CompareResourceVersion(rv, target)
 	return err == nil && c >= 0
 }
 
-// less is true if both can be compared and a is below b.
-func less(a, b string) bool {
+// Less is true if both can be compared and a is below b.
+func Less(a, b string) bool {
 	c, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && c < 0
 }
 
-// distance is b-a, or 0 if that is negative or does not fit.
-func distance(a, b string) uint64 {
+// Distance is b-a in changes to any resource, or 0 if that is negative or does not fit.
+func Distance(a, b string) uint64 {
 	x, errA := strconv.ParseUint(a, 10, 64)
 	y, errB := strconv.ParseUint(b, 10, 64)
 	if errA != nil || errB != nil || y < x {

@@ -76,7 +76,7 @@ func (v *storeView) WaitFor(ctx context.Context, rv string) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
-		if passed(v.ResourceVersion(), rv) {
+		if Passed(v.ResourceVersion(), rv) {
 			return nil
 		}
 		select {

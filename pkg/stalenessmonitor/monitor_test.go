@@ -110,7 +110,7 @@ func (w *world) Known(schema.GroupVersionResource) (freshness.Proof, bool) {
 	defer w.mu.Unlock()
 	for i := len(w.fences) - 1; i >= 0; i-- {
 		f := w.fences[i]
-		if passed(rv(w.stored), f.ResourceVersion) || passed(rv(w.quietUpTo), f.ResourceVersion) {
+		if freshness.Passed(rv(w.stored), f.ResourceVersion) || freshness.Passed(rv(w.quietUpTo), f.ResourceVersion) {
 			return freshness.Proof{Outcome: freshness.Proven, At: f.TakenAt, ResourceVersion: f.ResourceVersion}, true
 		}
 	}

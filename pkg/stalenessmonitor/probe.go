@@ -72,12 +72,12 @@ func (c *probed) ask(ctx context.Context, period time.Duration) (outcome string,
 		return c.failed(ctx, err, period)
 	}
 	c.fenced(ctx, fence)
-	stored, wait := c.informer.GetStore().LastStoreSyncResourceVersion(), confirmWait
+	stored, patience := c.informer.GetStore().LastStoreSyncResourceVersion(), confirmWait
 	if c.wasLate() {
-		wait += lateWait
+		patience += lateWait
 	}
-	_, confirmed := c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, wait)
-	if !confirmed && wait == confirmWait && less(stored, c.informer.GetStore().LastStoreSyncResourceVersion()) {
+	_, confirmed := c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, patience)
+	if !confirmed && patience == confirmWait && freshness.Less(stored, c.informer.GetStore().LastStoreSyncResourceVersion()) {
 		_, confirmed = c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, lateWait)
 	}
 	if confirmed {

@@ -6,12 +6,10 @@ package stalenessmonitor
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
@@ -114,7 +112,7 @@ func (c *probed) sample(ctx context.Context) {
 	c.mu.Lock()
 	if rv != c.stored {
 		for _, f := range c.fences {
-			if c.stored != "" && less(c.stored, rv) && less(rv, f.ResourceVersion) && !c.sampled.Before(f.answered.Add(lateBy)) {
+			if c.stored != "" && freshness.Less(c.stored, rv) && freshness.Less(rv, f.ResourceVersion) && !c.sampled.Before(f.answered.Add(lateBy)) {
 				c.late = now
 			}
 		}
@@ -130,7 +128,7 @@ func (c *probed) sample(ctx context.Context) {
 func (c *probed) caughtUp() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.caught = passed(c.informer.GetStore().LastStoreSyncResourceVersion(), c.fences[0].ResourceVersion)
+	c.caught = freshness.Passed(c.informer.GetStore().LastStoreSyncResourceVersion(), c.fences[0].ResourceVersion)
 	return c.caught
 }
 
@@ -155,7 +153,7 @@ func (c *probed) knownBehind() bool {
 }
 
 func (c *probed) behind(proof freshness.Proof, proven bool, now time.Time) bool {
-	if c.missing != "" && !passed(c.stored, c.missing) {
+	if c.missing != "" && !freshness.Passed(c.stored, c.missing) {
 		return true
 	}
 	return !c.late.IsZero() && now.Sub(c.late) < Period && (!proven || proof.At.Before(c.late))
@@ -201,7 +199,7 @@ func (c *probed) judge(proof freshness.Proof, proven bool, received string, now 
 		return Unknown, ReasonNotProbed, "no fence has been taken yet"
 	case proven && c.failures < 2 && !newest.TakenAt.IsZero() && !proof.At.Before(newest.TakenAt):
 		c.missing, c.missed, c.late, c.undecided, c.rewound = "", 0, time.Time{}, 0, false
-		if less(c.stored, newest.ResourceVersion) {
+		if freshness.Less(c.stored, newest.ResourceVersion) {
 			return Quiet, "", ""
 		}
 		return Fresh, "", ""
@@ -211,14 +209,14 @@ func (c *probed) judge(proof freshness.Proof, proven bool, received string, now 
 			state = Stalled
 		}
 		awaited := c.missing
-		if awaited == "" || passed(c.stored, awaited) {
+		if awaited == "" || freshness.Passed(c.stored, awaited) {
 			awaited = newest.ResourceVersion
 		}
 		detail = "events come late"
 		if c.missing != "" {
 			detail = fmt.Sprintf("lacks %d changes or more, the first at resource version %s", c.missed, c.missing)
 		}
-		if less(c.stored, received) && passed(received, awaited) {
+		if freshness.Less(c.stored, received) && freshness.Passed(received, awaited) {
 			reason = ReasonQueue
 		}
 		return state, reason, detail
@@ -235,7 +233,7 @@ func (c *probed) lag(received string) Lag {
 	if c.state != Lagging && c.state != Stalled {
 		return Lag{}
 	}
-	return Lag{Watch: distance(received, c.fences[0].ResourceVersion), Queue: distance(c.stored, received)}
+	return Lag{Watch: freshness.Distance(received, c.fences[0].ResourceVersion), Queue: freshness.Distance(c.stored, received)}
 }
 
 func (c *probed) tell(ctx context.Context, was, state State, reason, detail string, lasted time.Duration, proof freshness.Proof, proven bool, lag Lag) {
@@ -295,25 +293,4 @@ func (c *probed) snapshot() Cache {
 	out.Lag = c.lag(out.Received)
 	out.History = append([]Sample(nil), c.history...)
 	return out
-}
-
-// passed is true if rv is at or past target; false if they cannot be compared.
-func passed(rv, target string) bool {
-	c, err := resourceversion.CompareResourceVersion(rv, target)
-	return err == nil && c >= 0
-}
-
-func less(a, b string) bool {
-	c, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && c < 0
-}
-
-// distance is b-a, or 0 if that is negative or does not fit.
-func distance(a, b string) uint64 {
-	x, errA := strconv.ParseUint(a, 10, 64)
-	y, errB := strconv.ParseUint(b, 10, 64)
-	if errA != nil || errB != nil || y < x {
-		return 0
-	}
-	return y - x
 }

@@ -179,8 +179,7 @@ func (v view) shows(resource schema.GroupResource, proof freshness.Proof) bool {
 	if proof.Exact {
 		return v.versions[resource] == proof.ResourceVersion
 	}
-	cmp, err := resourceversion.CompareResourceVersion(v.versions[resource], proof.ResourceVersion)
-	return err == nil && cmp >= 0
+	return freshness.Passed(v.versions[resource], proof.ResourceVersion)
 }
 
 // UnprovenError says why a disruptive action was not taken.
