@@ -77,7 +77,7 @@ e2e-smoke: build ## A real cluster: 50 nodes, gates on and off, KCM killed, clea
 	@KUBECONFIG= hack/test-e2e-cluster.sh
 
 .PHONY: e2e
-e2e: build ## The fault scenarios, stock upstream beside Fresh KCM (FILTER=scenario:4, ARM=U0|U1|P|ALL)
+e2e: build ## The fault scenarios, stock upstream beside Fresh KCM (FILTER=scenario:4, ARM=U0|U1|P|OFF|ALL, E2E_PROCS=4)
 	@hack/test-e2e.sh --label-filter='$(or $(FILTER),ordinary)'
 
 .PHONY: e2e-long

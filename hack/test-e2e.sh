@@ -2,13 +2,32 @@
 # Copyright The Fresh KCM Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Runs the end-to-end suites on a real control plane. Arguments go to ginkgo, as in
+# Runs the end-to-end suite on real control planes, several at a time. Arguments go to ginkgo, as in
 # hack/test-e2e.sh --label-filter=smoke
-# E2E_TIMEOUT bounds the run (60m).
+# E2E_PROCS is how many specs run at a time (4), E2E_TIMEOUT bounds the run (60m).
+# Shows a line for each spec that ends; _output/e2e has the rest: run.log, junit.xml and table.txt.
 
 source "$(dirname "$0")/lib.sh"
 
-export FRESH_KCM_REQUIRE_BINARIES=1
-mkdir -p _output/e2e
-go test -count=1 -timeout 0 -v ./test/e2e -args \
-  -ginkgo.junit-report="${ROOT}/_output/e2e/junit.xml" -ginkgo.timeout="${E2E_TIMEOUT:-60m}" -ginkgo.poll-progress-after=60s -ginkgo.no-color -ginkgo.v "${@/#--/--ginkgo.}"
+out=${ROOT}/_output/e2e
+mkdir -p "${out}"
+rm -f "${out}"/{run.log,junit.xml,table.txt,progress.*}
+go build -o _output/tools/ginkgo github.com/onsi/ginkgo/v2/ginkgo
+go test -c -o "${out}/e2e.test" ./test/e2e
+
+export FRESH_KCM_REQUIRE_BINARIES=1 E2E_TABLE=${E2E_TABLE:-${out}/table.txt} E2E_PROGRESS=${out}/progress.$$
+mkfifo "${E2E_PROGRESS}"
+trap 'rm -f "${E2E_PROGRESS}"' EXIT
+awk '/^[0-9]+ specs/ {all = $1} /^(ok|FAILED) / {printf "[%*d/%d] ", length(all), ++done, all} {print; fflush()}' "${E2E_PROGRESS}" &
+exec 3>"${E2E_PROGRESS}" # lest its reader end with the first writer
+
+result=0
+_output/tools/ginkgo run --procs="${E2E_PROCS:-4}" --timeout="${E2E_TIMEOUT:-60m}" --poll-progress-after=120s --no-color -v \
+  --output-dir="${out}" --junit-report=junit.xml "$@" "${out}/e2e.test" >"${out}/run.log" 2>&1 3>&- || result=$?
+exec 3>&-
+wait
+if ((result != 0)); then
+  # What ginkgo itself has to say, of a suite that did not even begin for instance.
+  tail -n 20 "${out}/run.log"
+  die "failed; all about it is in ${out}/run.log"
+fi

@@ -48,7 +48,7 @@ type death struct {
 }
 
 // B6 with all nodes dying at once. The arms take turns, so that what else the machine does hits all of them.
-var _ = ginkgo.Describe("Benchmark B6: all nodes die at a client rate of 20 requests a second", ginkgo.Label(benchmark, "bench:6"), func() {
+var _ = ginkgo.Describe("Benchmark B6: all nodes die at a client rate of 20 requests a second", ginkgo.Label(benchmark, "bench:6"), ginkgo.Serial, func() {
 	ginkgo.It("takes no longer to mark them than without protection, and needs no live reads afterwards", func(ctx context.Context) {
 		rounds := 3
 		if n, err := strconv.Atoi(os.Getenv(roundsVariable)); err == nil {
@@ -62,7 +62,7 @@ var _ = ginkgo.Describe("Benchmark B6: all nodes die at a client rate of 20 requ
 				all = append(all, d)
 			}
 		}
-		fmt.Println(deathTable(all))
+		say(deathTable(all))
 		if path := os.Getenv(dataVariable); path != "" {
 			data, err := json.MarshalIndent(all, "", "  ")
 			gomega.Expect(err).NotTo(gomega.HaveOccurred())

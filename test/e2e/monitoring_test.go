@@ -31,7 +31,7 @@ import (
 )
 
 // What operators are given holds together with what runs: page, metrics, alerts, dashboard, gates.
-var _ = ginkgo.Describe("Staleness of caches, as operators see it", ginkgo.Label("monitoring", ordinary), gates.MonitorInformerStaleness(), ginkgo.Ordered, func() {
+var _ = ginkgo.Describe("Staleness of caches, as operators see it", ginkgo.Label("monitoring", ordinary), gates.MonitorInformerStaleness(), ginkgo.Ordered, priority(8*time.Minute), func() {
 	var r *run
 
 	ginkgo.BeforeAll(func(ctx context.Context) {

@@ -114,7 +114,7 @@ type player struct {
 // play runs a schedule on a new cluster, heals everything, and returns what went wrong.
 func play(ctx context.Context, arm rig.Arm, s schedule.Schedule) (_ []oracle.Violation, err error) {
 	started := time.Now()
-	fmt.Printf("random schedule on %s: %s=%d, %d steps in %s\n", arm, seedVariable, s.Seed, len(s.Steps), s.End())
+	say(fmt.Sprintf("random schedule on %s: %s=%d, %d steps in %s", arm, seedVariable, s.Seed, len(s.Steps), s.End()))
 	fixture, err := rig.Start(ctx, rig.Options{
 		Arm: arm, KCMArgs: append([]string{"--node-monitor-grace-period=20s"}, quickElection...),
 		Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: s.Nodes}},
@@ -129,10 +129,10 @@ func play(ctx context.Context, arm rig.Arm, s schedule.Schedule) (_ []oracle.Vio
 	}
 	defer func() {
 		failed := err != nil || len(p.violations) > 0
-		results.add(scenario{title: fmt.Sprintf("Random schedule %d", s.Seed)}, arm, p.run, time.Since(started), failed)
+		scenario{title: fmt.Sprintf("Random schedule %d", s.Seed)}.report(arm, p.run, time.Since(started), failed)
 		if failed {
 			dir, kept := p.Keep()
-			fmt.Println("evidence is kept in", dir, kept)
+			say(fmt.Sprintln("evidence is kept in", dir, kept))
 		}
 		err = errors.Join(err, p.Stop(ctx))
 	}()

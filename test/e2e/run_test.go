@@ -52,9 +52,6 @@ type run struct {
 	judges []oracle.Judge
 }
 
-// figure is one cell of the table.
-type figure struct{ name, value string }
-
 // figure notes a figure for the table.
 func (r *run) figure(name, format string, args ...any) {
 	r.figures = append(r.figures, figure{name, fmt.Sprintf(format, args...)})

@@ -27,7 +27,7 @@ var (
 	_ = describe(deaf(deafness{number: 6, how: "lease watch held past the grace period", label: ordinary,
 		nodes: deafNodes, timing: shortTiming, lasts: shortTiming.overGrace(), effect: faultproxy.Hold{}}))
 	_ = describe(deaf(deafness{number: 6, how: "lease watch held for 2 min, default grace period, 1,000 nodes", label: long,
-		nodes: 1000, timing: defaultTiming, lasts: 2 * time.Minute, effect: faultproxy.Hold{}}))
+		nodes: 1000, alone: true, timing: defaultTiming, lasts: 2 * time.Minute, effect: faultproxy.Hold{}}))
 	_ = describe(deaf(deafness{number: 11, how: "lease watch half open past the grace period", label: ordinary,
 		nodes: 100, timing: quickTiming, lasts: quickTiming.overGrace(), effect: faultproxy.DropStream{}}))
 )
@@ -37,6 +37,7 @@ type deafness struct {
 	number     int
 	how, label string
 	nodes      int
+	alone      bool
 	timing     nodeTiming
 	lasts      time.Duration
 	effect     faultproxy.Effect
@@ -46,7 +47,7 @@ func deaf(d deafness) scenario {
 	return scenario{
 		number: d.number, title: fmt.Sprintf("%s, all nodes alive", d.how), label: d.label,
 		hurts: rig.U0, rules: []string{oracle.RuleLiveMarked},
-		options: d.timing.rig(controlplane.NodeOptions{Count: d.nodes}), idle: true,
+		options: d.timing.rig(controlplane.NodeOptions{Count: d.nodes}), idle: true, alone: d.alone,
 		timeout: 4*time.Minute + d.lasts,
 		run: func(ctx context.Context, r *run) {
 			r.nodesKnown(ctx)

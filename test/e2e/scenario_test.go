@@ -45,7 +45,9 @@ type scenario struct {
 	allows  []string
 	options rig.Options
 	// idle says that no DaemonSet has a reason to wait for its caches.
-	idle    bool
+	idle bool
+	// alone says that no other spec may run meanwhile.
+	alone   bool
 	timeout time.Duration
 	run     func(ctx context.Context, r *run)
 }
@@ -55,14 +57,23 @@ func describe(s scenario) bool {
 	if s.gate == nil {
 		s.gate = gates.StaleControllerConsistency
 	}
-	return ginkgo.Describe(fmt.Sprintf("Scenario %d: %s", s.number, s.title), s.gate(),
-		ginkgo.Label(fmt.Sprintf("scenario:%d", s.number), s.label), func() {
+	company := []any{}
+	if s.alone {
+		company = append(company, ginkgo.Serial)
+	}
+	return ginkgo.Describe(fmt.Sprintf("Scenario %d: %s", s.number, s.title), s.gate(), company,
+		ginkgo.Label(fmt.Sprintf("scenario:%d", s.number), s.label), priority(s.timeout), func() {
 			for _, arm := range s.arms() {
 				ginkgo.It(fmt.Sprintf("arm %s %s", arm, s.expectation(arm)), func(ctx context.Context) {
 					s.runOn(ctx, arm)
 				}, ginkgo.Label("arm:"+string(arm)), ginkgo.SpecTimeout(s.timeout))
 			}
 		})
+}
+
+// priority has what may take longest begin first, so that no process is left with it at the end.
+func priority(timeout time.Duration) ginkgo.SpecPriority {
+	return ginkgo.SpecPriority(timeout.Seconds())
 }
 
 func (s scenario) arms() []rig.Arm {
@@ -109,7 +120,7 @@ func (s scenario) runOn(ctx context.Context, arm rig.Arm) {
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	r := &run{Rig: fixture, idle: s.idle}
 	ginkgo.DeferCleanup(func(ctx context.Context) {
-		results.add(s, arm, r, time.Since(started), ginkgo.CurrentSpecReport().Failed())
+		s.report(arm, r, time.Since(started), ginkgo.CurrentSpecReport().Failed())
 		if ginkgo.CurrentSpecReport().Failed() || os.Getenv("KEEP") != "" {
 			dir, err := r.Keep()
 			ginkgo.GinkgoWriter.Println("evidence is kept in", dir, err)

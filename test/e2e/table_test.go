@@ -4,13 +4,15 @@
 package e2e
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -23,22 +25,23 @@ import (
 // tableVariable names a file that the table is written to besides the standard output.
 const tableVariable = "E2E_TABLE"
 
-// results are what the scenarios found, for the table at the end.
-var results table
+// rowEntry names the report entries that hold rows. Specs run in several processes, and only the first of them
+// reports at the end.
+const rowEntry = "row of the table"
 
-type table struct {
-	mu   sync.Mutex
-	rows []row
-}
-
+// row is what a scenario found on one arm.
 type row struct {
-	number  int
-	title   string
-	arm     rig.Arm
-	figures []figure
+	Number  int
+	Title   string
+	Arm     rig.Arm
+	Figures []figure
 }
 
-func (t *table) add(s scenario, arm rig.Arm, r *run, took time.Duration, failed bool) {
+// figure is one cell of the table.
+type figure struct{ Name, Value string }
+
+// report adds a row to the running spec's report.
+func (s scenario) report(arm rig.Arm, r *run, took time.Duration, failed bool) {
 	figures := slices.Clone(r.figures)
 	count := oracle.Count(r.violations)
 	for _, name := range slices.Sorted(maps.Keys(count)) {
@@ -52,74 +55,100 @@ func (t *table) add(s scenario, arm rig.Arm, r *run, took time.Duration, failed 
 		verdict += " (spec failed)"
 	}
 	figures = append([]figure{{"verdict", verdict}, {"took", took.Round(100 * time.Millisecond).String()}}, figures...)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.rows = append(t.rows, row{s.number, s.title, arm, figures})
+	ginkgo.AddReportEntry(rowEntry, row{s.number, s.title, arm, figures}, ginkgo.ReportEntryVisibilityNever)
 }
 
-// write prints one block for each scenario: a line for each figure, a column for each arm.
-func (t *table) write(out io.Writer) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var titles []string
-	byTitle := map[string][]row{}
-	for _, r := range t.rows {
-		title := fmt.Sprintf("Scenario %d: %s", r.number, r.title)
-		if r.number == 0 {
-			title = r.title
+// rowsOf reads the rows out of all specs' reports, ordered by scenario: specs end in any order.
+func rowsOf(report ginkgo.Report) ([]row, error) {
+	var rows []row
+	for _, spec := range report.SpecReports {
+		for _, entry := range spec.ReportEntries {
+			if entry.Name != rowEntry {
+				continue
+			}
+			// An entry of another process is here as JSON only.
+			data, err := json.Marshal(entry.GetRawValue())
+			if err != nil {
+				return nil, err
+			}
+			var r row
+			if err := json.Unmarshal(data, &r); err != nil {
+				return nil, err
+			}
+			rows = append(rows, r)
 		}
-		if byTitle[title] == nil {
-			titles = append(titles, title)
-		}
-		byTitle[title] = append(byTitle[title], r)
 	}
 	order := []rig.Arm{rig.U0, rig.U1, rig.Off, rig.P}
-	for _, title := range titles {
-		slices.SortStableFunc(byTitle[title], func(a, b row) int { return slices.Index(order, a.arm) - slices.Index(order, b.arm) })
-		w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-		fmt.Fprintf(w, "\n%s\n", title)
-		var names []string
-		for _, r := range byTitle[title] {
-			fmt.Fprintf(w, "\t%s", r.arm)
-			for _, f := range r.figures {
-				if !slices.Contains(names, f.name) {
-					names = append(names, f.name)
-				}
-			}
+	slices.SortStableFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Title, b.Title), slices.Index(order, a.Arm)-slices.Index(order, b.Arm))
+	})
+	return rows, nil
+}
+
+// writeTable prints one block for each scenario: a line for each figure, a column for each arm.
+func writeTable(out io.Writer, rows []row) error {
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && rows[n].Title == rows[0].Title && rows[n].Number == rows[0].Number {
+			n++
 		}
-		fmt.Fprintln(w)
-		for _, name := range names {
-			cells := []string{"  " + name}
-			for _, r := range byTitle[title] {
-				cells = append(cells, r.value(name))
-			}
-			fmt.Fprintln(w, strings.Join(cells, "\t"))
-		}
-		if err := w.Flush(); err != nil {
+		if err := writeBlock(out, rows[:n]); err != nil {
 			return err
 		}
+		rows = rows[n:]
 	}
 	return nil
 }
 
+func writeBlock(out io.Writer, rows []row) error {
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	title := rows[0].Title
+	if rows[0].Number != 0 {
+		title = fmt.Sprintf("Scenario %d: %s", rows[0].Number, title)
+	}
+	fmt.Fprintf(w, "\n%s\n", title)
+	var names []string
+	for _, r := range rows {
+		fmt.Fprintf(w, "\t%s", r.Arm)
+		for _, f := range r.Figures {
+			if !slices.Contains(names, f.Name) {
+				names = append(names, f.Name)
+			}
+		}
+	}
+	fmt.Fprintln(w)
+	for _, name := range names {
+		cells := []string{"  " + name}
+		for _, r := range rows {
+			cells = append(cells, r.value(name))
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	return w.Flush()
+}
+
 func (r row) value(name string) string {
-	for _, f := range r.figures {
-		if f.name == name {
-			return f.value
+	for _, f := range r.Figures {
+		if f.Name == name {
+			return f.Value
 		}
 	}
 	return "-"
 }
 
-var _ = ginkgo.ReportAfterSuite("scenarios and arms", func(ginkgo.Report) {
+var _ = ginkgo.ReportAfterSuite("scenarios and arms", func(report ginkgo.Report) {
+	rows, err := rowsOf(report)
 	var text strings.Builder
-	if err := results.write(&text); err != nil || text.Len() == 0 {
+	if err = errors.Join(err, writeTable(&text, rows)); err != nil {
+		ginkgo.Fail("table: " + err.Error())
+	}
+	if text.Len() == 0 {
 		return
 	}
-	fmt.Println(text.String())
+	say(text.String())
 	if path := os.Getenv(tableVariable); path != "" {
 		if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
-			fmt.Println("table:", err)
+			ginkgo.Fail("table: " + err.Error())
 		}
 	}
 })
