@@ -46,8 +46,11 @@ var _ = describe(scenario{
 			Match: func(e faultproxy.Event) bool { return strings.HasPrefix(e.Name, otherPrefix) },
 		})
 		slow := r.inject(faultproxy.Target{Resource: truth.Pods}, faultproxy.Delay{By: opaqueDelay})
-		// The stream of opaque versions that the cache is at again and again while the DaemonSet is made.
+		// The stream of opaque versions that the cache is at again and again while the DaemonSet is made. It has
+		// to have reached the cache by then, which it does late like all events.
 		stop := keepTouching(ctx, r)
+		gomega.Expect(r.Truth.Sync(ctx)).To(gomega.Succeed())
+		r.told(ctx, truth.Pods)
 		set := create(ctx, r, workload.DaemonSet("numeric"))
 		r.eventually(ctx, "a pod for every node", func() (bool, error) {
 			return oracle.DigestOf(r.Truth, set).PodsCreated >= opaqueNodes, nil
