@@ -88,6 +88,19 @@ e2e-long: build ## All fault scenarios, also those that take long, each settling
 e2e-cluster: build ## What needs no fault, on the cluster of KUBECONFIG; unset: on one of its own
 	@hack/test-e2e-cluster.sh
 
+.PHONY: upstream-integration
+upstream-integration: build ## Upstream's own integration tests on stock and patched, hours (PACKAGES='daemonset job' ARMS='stock off on')
+	@hack/test-upstream-integration.sh
+
+.PHONY: upstream-e2e
+upstream-e2e: build ## Suites of upstream's e2e.test against stock and Fresh KCM, about an hour (ARMS='stock off on')
+	@hack/test-upstream-e2e.sh
+
+.PHONY: upstream-page
+upstream-page: require-go ## Write docs/upstream-tests.md from the last runs of the two above
+	@go -C hack/tools/suites run . page -results $(CURDIR)/_output/upstream-tests/results -choice $(CURDIR)/hack/upstream-e2e.txt >_output/upstream-tests/page.md
+	@mv _output/upstream-tests/page.md docs/upstream-tests.md
+
 .PHONY: bench
 bench: patch ## Micro-benchmarks of the tracker beside upstream's store, compared by benchstat (COUNT=10)
 	@hack/bench.sh
@@ -100,7 +113,7 @@ clean: ## Remove _output
 
 .PHONY: help
 help: ## Show this text
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: require-go
 require-go:

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Copyright The Fresh KCM Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Runs the suites of upstream's e2e.test that hack/upstream-e2e.txt names, unmodified, against a cluster with
+# stock kube-controller-manager and with Fresh KCM, gates off and on. ARMS (stock off on) chooses.
+# A spec that fails with Fresh KCM, and again alone, but not with stock fails the run.
+
+source "$(dirname "$0")/lib.sh"
+
+read -ra selected <<<"${ARMS:-stock off on}"
+choice=${CHOICE:-hack/upstream-e2e.txt}
+out=${ROOT}/_output/upstream-tests
+mkdir -p "${out}/bin"
+
+echo "--- building e2e.test and kubectl; the first time that takes minutes"
+# Without debugging information, as it is 300 MB with it.
+go test -C hack/tools/upstream -c -ldflags='-s -w' -o "${out}/bin/e2e.test" k8s.io/kubernetes/test/e2e
+go -C hack/tools/upstream build -ldflags='-s -w' -o "${out}/bin/kubectl" k8s.io/kubernetes/cmd/kubectl
+go build -o "${out}/bin/with-cluster" ./test/upstream/cmd/with-cluster
+go -C hack/tools/suites build -o "${ROOT}/_output/tools/suites" .
+
+code=$(git log -1 --format=%h -- pkg staging-patches go.mod)
+git diff --quiet HEAD -- pkg staging-patches go.mod || code+=" with changes"
+
+export FRESH_KCM_BIN_DIR=${ROOT}/_output/bin
+for arm in "${selected[@]}"; do
+  _output/tools/suites e2e -results "${out}/results" -arm "${arm}" -choice "${choice}" -code "${code}" -- "${out}/bin/with-cluster" -arm "${arm}" -- \
+    "${out}/bin/e2e.test" --provider=skeleton --kubectl-path="${out}/bin/kubectl" --dump-logs-on-failure=false --ginkgo.no-color --ginkgo.timeout=3h --ginkgo.poll-progress-after=5m
+done
+_output/tools/suites regressions -results "${out}/results" -choice hack/upstream-e2e.txt

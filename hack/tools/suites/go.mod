@@ -1,0 +1,3 @@
+module github.com/fresh-kcm/fresh-kcm/hack/tools/suites
+
+go 1.26.0

@@ -1,0 +1,174 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// lines makes test2json's lines of "action test output".
+func lines(events ...[3]string) string {
+	var b strings.Builder
+	for _, e := range events {
+		b.WriteString(`{"Action":"` + e[0] + `","Test":"` + e[1] + `","Output":"` + e[2] + `\n","Elapsed":1.5}` + "\n")
+	}
+	return b.String()
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestParse(t *testing.T) {
+	r, err := parse(strings.NewReader(lines(
+		[3]string{"run", "TestA"}, [3]string{"run", "TestA/x"}, [3]string{"output", "TestA/x", "fresh-kcm: wired daemonset"},
+		[3]string{"pass", "TestA/x"}, [3]string{"run", "TestA/y"}, [3]string{"fail", "TestA/y"}, [3]string{"fail", "TestA"},
+		[3]string{"run", "TestB"}, [3]string{"output", "TestB", "    b_test.go:7: no kubelet here"}, [3]string{"output", "TestB", "--- SKIP: TestB (0.00s)"}, [3]string{"skip", "TestB"},
+		[3]string{"run", "TestC"}, [3]string{"run", "TestC/x"}, [3]string{"pass", "TestC/x"}, [3]string{"fail", "TestC"},
+		[3]string{"run", "TestD"}, [3]string{"run", "TestD/x"}, [3]string{"fail", ""},
+	)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"TestA/x": "pass", "TestA/y": "fail", "TestB": "skip", "TestC": "fail", "TestC/x": "pass", "TestD/x": "run"}
+	if got := r.leaves(); !maps.Equal(got, want) {
+		t.Errorf("leaves %v, want %v", got, want)
+	}
+	if got := r.failedTop(); !slices.Equal(got, []string{"TestA", "TestC", "TestD"}) {
+		t.Errorf("failed at the top: %v", got)
+	}
+	if r.Why["TestB"] != "no kubelet here" || !slices.Equal(r.Wired, []string{"daemonset"}) {
+		t.Errorf("why %q, wired %q", r.Why, r.Wired)
+	}
+}
+
+// fixture is a directory of results: TestA fails on both, TestB only with the gates on, TestC there only once.
+func fixture(t *testing.T) string {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "stock", "job.json"), lines([3]string{"fail", "TestA"}, [3]string{"pass", "TestB"}, [3]string{"pass", "TestC"}))
+	write(t, filepath.Join(dir, "stock", "job.again.json"), lines([3]string{"fail", "TestA"}))
+	write(t, filepath.Join(dir, "stock", "job.meta.json"), `{"Code":"abc","Began":"2026-01-02T00:00:00Z","Seconds":12,"Failure":"exit status 1"}`)
+	write(t, filepath.Join(dir, "on", "job.json"), lines([3]string{"fail", "TestA"}, [3]string{"fail", "TestB"}, [3]string{"fail", "TestC"}))
+	write(t, filepath.Join(dir, "on", "job.again.json"), lines([3]string{"fail", "TestA"}, [3]string{"fail", "TestB"}, [3]string{"pass", "TestC"}))
+	write(t, filepath.Join(dir, "on", "job.meta.json"), `{"Code":"abc","Began":"2026-01-02T00:00:00Z","Seconds":13,"Failure":"exit status 1"}`)
+	spec := func(name, state, message string) string {
+		return `{"ContainerHierarchyTexts":["[sig-x] Suite"],"LeafNodeType":"It","LeafNodeText":"` + name + `","State":"` + state + `","Failure":{"Message":"` + message + `"}}`
+	}
+	other := `{"ContainerHierarchyTexts":["Other"],"LeafNodeType":"It","LeafNodeText":"z","State":"skipped"}`
+	for _, arm := range []string{"stock", "on"} {
+		failing := map[string]string{"stock": "passed", "on": "failed"}[arm]
+		write(t, filepath.Join(dir, "e2e", arm+".json"), `[{"SpecReports":[`+strings.Join([]string{spec("a", "passed", ""), spec("b", failing, "boom"), spec("webhook", "skipped", ""), spec("d", "skipped", "needs two nodes"), other}, ",")+`]}]`)
+		write(t, filepath.Join(dir, "e2e", arm+".meta.json"), `{"Code":"abc","Began":"2026-01-02T00:00:00Z","Seconds":9}`)
+	}
+	write(t, filepath.Join(dir, "choice.txt"), "# all\nrun\tsig-x\nskip\twebhook\tneeds a pod that answers\n")
+	return dir
+}
+
+func TestPage(t *testing.T) {
+	dir := fixture(t)
+	packages, err := readPackages(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := readSuites(dir, filepath.Join(dir, "choice.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	if err := page(&got, packages, s); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| job | 2 passed, 1 failed (12 s) | not run | 0 passed, 3 failed (13 s) | none asks for one |",
+		"- job, stock: `TestA` failed; alone it failed",
+		"- job, patched, gates on: `TestC` failed; alone it passed",
+		"| [sig-x] Suite | 2 passed, 1 skipped, 1 not run | not run | 1 passed, 1 failed, 1 skipped, 1 not run |",
+		"- `[sig-x] Suite webhook`: needs a pod that answers",
+		"- `[sig-x] Suite d`: needs two nodes",
+		"- patched, gates on: `[sig-x] Suite b` failed: boom; alone it was not run",
+	} {
+		if !strings.Contains(got.String(), want) {
+			t.Errorf("no %q in\n%s", want, got.String())
+		}
+	}
+	if strings.Contains(got.String(), "Other") {
+		t.Error("specs that nobody asked for are on the page")
+	}
+	err = regressions(packages, s)
+	if err == nil {
+		t.Fatal("no regressions")
+	}
+	want := "failures that stock does not have:\n  [sig-x] Suite b on patched, gates on\n  job TestB on patched, gates on"
+	if err.Error() != want {
+		t.Errorf("got %s\nwant %s", err, want)
+	}
+}
+
+func TestChoiceRefusesWhatItCannotRead(t *testing.T) {
+	for text, want := range map[string]string{
+		"run x\n":         ":1: neither run",
+		"skip\tx\n":       ":1: neither run",
+		"run\ta\nrun\t(":  ":2: error parsing regexp",
+		"skip\t[\twhy\n":  ":1: error parsing regexp",
+		"\n\nfoo\tb\tc\n": ":3: neither run",
+	} {
+		path := filepath.Join(t.TempDir(), "choice.txt")
+		write(t, path, text)
+		if _, err := readChoice(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestVictimPasses(t *testing.T) {}
+
+// TestVictimDies takes the process with it when it is asked to, as an apiserver that gives up does.
+func TestVictimDies(t *testing.T) {
+	if os.Getenv("SUITES_VICTIM") == "dies" {
+		os.Exit(255)
+	}
+}
+
+func TestVictimComesLater(t *testing.T) {}
+
+func TestRunGoesOnAfterAProcessDied(t *testing.T) {
+	t.Setenv("SUITES_VICTIM", "dies")
+	dir := t.TempDir()
+	var out bytes.Buffer
+	r := runner{dir: dir, arm: "on", pkg: "job", code: "abc", out: &out, command: []string{os.Args[0], "-test.v=test2json", "-test.run=^TestVictim"}}
+	if err := r.run(t.Context()); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	packages, err := readPackages(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := packages[0].Runs["on"]
+	want := map[string]string{"TestVictimPasses": "pass", "TestVictimDies": "fail", "TestVictimComesLater": "pass"}
+	if !maps.Equal(got.State, want) || got.Failure == "" || got.Code != "abc" {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if again := packages[0].Again["on"]; again == nil || !maps.Equal(again.State, map[string]string{"TestVictimDies": "fail"}) {
+		t.Errorf("alone: %v", again)
+	}
+}
+
+func TestRunNeedsTests(t *testing.T) {
+	r := runner{dir: t.TempDir(), arm: "on", pkg: "job", out: &bytes.Buffer{}, command: []string{os.Args[0], "-test.run=^TestNone$"}}
+	if err := r.run(t.Context()); err == nil || !strings.Contains(err.Error(), "no test that matches") {
+		t.Errorf("got %v", err)
+	}
+}
