@@ -128,10 +128,17 @@ func (r runner) record(ctx context.Context, path string, command []string) (fail
 		return "", err
 	}
 	defer f.Close()
+	// A process that dies leaves its etcd behind, and files.
+	tmp, err := os.MkdirTemp("", "suites-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp)
 	cmd := exec.CommandContext(ctx, "go", append([]string{"tool", "test2json", "-t", "-p", r.pkg}, command...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = grace
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -140,6 +147,7 @@ func (r runner) record(ctx context.Context, path string, command []string) (fail
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
+	defer func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }()
 	lines := bufio.NewReader(stdout)
 	for {
 		line, readErr := lines.ReadBytes('\n')

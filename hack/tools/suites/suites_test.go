@@ -5,12 +5,17 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // lines makes test2json's lines of "action test output".
@@ -137,16 +142,23 @@ func TestVictimPasses(t *testing.T) {}
 
 // TestVictimDies takes the process with it when it is asked to, as an apiserver that gives up does.
 func TestVictimDies(t *testing.T) {
-	if os.Getenv("SUITES_VICTIM") == "dies" {
-		os.Exit(255)
+	dir := os.Getenv("SUITES_VICTIM")
+	if dir == "" {
+		return
 	}
+	child := exec.Command("sleep", "600")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "pid"), strconv.Itoa(child.Process.Pid))
+	os.Exit(255)
 }
 
 func TestVictimComesLater(t *testing.T) {}
 
 func TestRunGoesOnAfterAProcessDied(t *testing.T) {
-	t.Setenv("SUITES_VICTIM", "dies")
 	dir := t.TempDir()
+	t.Setenv("SUITES_VICTIM", dir)
 	var out bytes.Buffer
 	r := runner{dir: dir, arm: "on", pkg: "job", code: "abc", out: &out, command: []string{os.Args[0], "-test.v=test2json", "-test.run=^TestVictim"}}
 	if err := r.run(t.Context()); err != nil {
@@ -163,6 +175,25 @@ func TestRunGoesOnAfterAProcessDied(t *testing.T) {
 	}
 	if again := packages[0].Again["on"]; again == nil || !maps.Equal(again.State, map[string]string{"TestVictimDies": "fail"}) {
 		t.Errorf("alone: %v", again)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Killed, it is a zombie until whoever adopted it has waited for it.
+	alive := func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err == nil && !strings.Contains(string(stat), ") Z ")
+	}
+	for end := time.Now().Add(10 * time.Second); alive(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			t.Fatal("what the process had started goes on")
+		}
 	}
 }
 
