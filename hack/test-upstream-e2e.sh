@@ -15,8 +15,8 @@ mkdir -p "${out}/bin"
 
 echo "--- building e2e.test and kubectl; the first time that takes minutes"
 # Without debugging information, as it is 300 MB with it.
-go test -C hack/tools/upstream -c -ldflags='-s -w' -o "${out}/bin/e2e.test" k8s.io/kubernetes/test/e2e
-go -C hack/tools/upstream build -ldflags='-s -w' -o "${out}/bin/kubectl" k8s.io/kubernetes/cmd/kubectl
+go test -C hack/tools/e2e -c -ldflags='-s -w' -o "${out}/bin/e2e.test" k8s.io/kubernetes/test/e2e
+go -C hack/tools/e2e build -ldflags='-s -w' -o "${out}/bin/kubectl" k8s.io/kubernetes/cmd/kubectl
 go build -o "${out}/bin/with-cluster" ./test/upstream/cmd/with-cluster
 go -C hack/tools/suites build -o "${ROOT}/_output/tools/suites" .
 

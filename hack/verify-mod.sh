@@ -32,7 +32,7 @@ base=$(version_of . k8s.io/kubernetes)
 staging=v0.${base#v1.}
 upstream=$(cd / && go mod download -json "k8s.io/kubernetes@${base}" | awk -F'"' '$2 == "GoMod" {print $4}')
 
-for module in . hack/tools/upstream; do
+for module in . hack/tools/upstream hack/tools/e2e; do
   while read -r from _ to version; do
     if [[ ${to} == ./* ]]; then
       [[ ${module} == . && ${to} == ./_output/staging/* ]] || complain "${module}/go.mod: ${from} is replaced by the folder ${to}"
