@@ -89,11 +89,11 @@ e2e-cluster: build ## What needs no fault, on the cluster of KUBECONFIG; unset: 
 	@hack/test-e2e-cluster.sh
 
 .PHONY: upstream-integration
-upstream-integration: build ## Upstream's own integration tests on stock and patched, hours (PACKAGES='daemonset job' ARMS='stock off on')
+upstream-integration: build ## Upstream's own integration tests on stock and patched (PACKAGES='daemonset job' ARMS='stock off on')
 	@hack/test-upstream-integration.sh
 
 .PHONY: upstream-e2e
-upstream-e2e: build ## Suites of upstream's e2e.test against stock and Fresh KCM, about an hour (ARMS='stock off on')
+upstream-e2e: build ## Suites of upstream's e2e.test against stock and Fresh KCM (ARMS='stock off on' SUITES=Watchers)
 	@hack/test-upstream-e2e.sh
 
 .PHONY: upstream-page

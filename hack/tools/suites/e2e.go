@@ -88,10 +88,9 @@ func readChoice(path string) (*choice, error) {
 	return c, lines.Err()
 }
 
-func (c *choice) flags() (out []string) {
-	for _, p := range c.run {
-		out = append(out, "--ginkgo.focus="+p)
-	}
+// flags are ginkgo's for one of the patterns that are run.
+func (c *choice) flags(pattern string) []string {
+	out := []string{"--ginkgo.focus=" + pattern}
 	for _, s := range c.skip {
 		out = append(out, "--ginkgo.skip="+s.pattern)
 	}
@@ -108,33 +107,55 @@ func (c *choice) reason(s *spec) string {
 	return ""
 }
 
-func (c *choice) wants(s *spec) bool {
-	return slices.ContainsFunc(c.run, func(p string) bool { return regexp.MustCompile(p).MatchString(s.name()) })
+// selected are the patterns whose text contains the filter.
+func (c *choice) selected(filter string) (out []string) {
+	for _, p := range c.run {
+		if strings.Contains(p, filter) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
-// e2eRunner runs e2e.test, by a command that brings up its cluster, on one arm.
+// e2eRunner runs e2e.test, by a command that brings up its cluster, on one arm: once, with a cluster of its
+// own, for every pattern.
 type e2eRunner struct {
-	dir, arm, code string
-	choice         *choice
-	command        []string
+	dir, arm, code, filter string
+	choice                 *choice
+	command                []string
 }
 
 func (r e2eRunner) run(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Join(r.dir, "e2e"), 0o755); err != nil {
 		return err
 	}
-	report, again := e2ePath(r.dir, r.arm, "json"), e2ePath(r.dir, r.arm, "again.json")
-	for _, old := range []string{report, again, e2ePath(r.dir, r.arm, "meta.json")} {
+	patterns := r.choice.selected(r.filter)
+	if len(patterns) == 0 {
+		return fmt.Errorf("no suite of the choice contains %q", r.filter)
+	}
+	for _, pattern := range patterns {
+		if err := r.suite(ctx, pattern); err != nil {
+			return fmt.Errorf("%s: %w", pattern, err)
+		}
+	}
+	return nil
+}
+
+// suite runs what matches a pattern, and what of it failed once more, on a new cluster.
+func (r e2eRunner) suite(ctx context.Context, pattern string) error {
+	report, again, about := e2ePath(r.dir, r.arm, pattern, "json"), e2ePath(r.dir, r.arm, pattern, "again.json"), e2ePath(r.dir, r.arm, pattern, "meta.json")
+	for _, old := range []string{report, again, about} {
 		if err := os.Remove(old); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
-	m := meta{Code: r.code, Began: time.Now().UTC().Truncate(time.Second)}
-	var err error
-	if m.Failure, err = r.once(ctx, report, r.choice.flags()); err != nil {
+	fmt.Printf("=== %s, %s\n", pattern, r.arm)
+	began := time.Now()
+	failure, err := r.once(ctx, report, r.choice.flags(pattern))
+	if err != nil {
 		return err
 	}
-	m.Seconds = time.Since(m.Began).Seconds()
+	m := meta{Code: r.code, Began: began.UTC().Truncate(time.Second), Seconds: time.Since(began).Seconds(), Failure: failure}
 	specs, err := readSpecs(report)
 	if err != nil {
 		return fmt.Errorf("e2e.test left no report: %w", err)
@@ -146,7 +167,7 @@ func (r e2eRunner) run(ctx context.Context) error {
 		}
 	}
 	if len(failed) > 0 {
-		fmt.Printf("=== e2e, %s: %d failed; again, on a new cluster\n", r.arm, len(failed))
+		fmt.Printf("=== %s, %s: %d failed; again, on a new cluster\n", pattern, r.arm, len(failed))
 		if _, err := r.once(ctx, again, failed); err != nil {
 			return err
 		}
@@ -155,7 +176,7 @@ func (r e2eRunner) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(e2ePath(r.dir, r.arm, "meta.json"), append(text, '\n'), 0o644)
+	return os.WriteFile(about, append(text, '\n'), 0o644)
 }
 
 // once runs the command and returns how it failed, if it did.
@@ -175,7 +196,12 @@ func (r e2eRunner) once(ctx context.Context, report string, flags []string) (str
 	return "", err
 }
 
-func e2ePath(dir, arm, suffix string) string { return filepath.Join(dir, "e2e", arm+"."+suffix) }
+// e2ePath names a file of an arm and a pattern.
+func e2ePath(dir, arm, pattern, suffix string) string {
+	return filepath.Join(dir, "e2e", arm+"."+strings.Trim(notName.ReplaceAllString(pattern, "-"), "-")+"."+suffix)
+}
+
+var notName = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
 func readSpecs(path string) ([]*spec, error) {
 	f, err := os.Open(path)
@@ -207,33 +233,51 @@ func parseSpecs(in io.Reader) ([]*spec, error) {
 type suites struct {
 	choice      *choice
 	runs, again map[string][]*spec
-	metas       map[string]meta
+	metas       map[string][]meta
 }
 
 func readSuites(dir, choicePath string) (*suites, error) {
-	s := &suites{runs: map[string][]*spec{}, again: map[string][]*spec{}, metas: map[string]meta{}}
+	s := &suites{runs: map[string][]*spec{}, again: map[string][]*spec{}, metas: map[string][]meta{}}
 	var err error
 	if s.choice, err = readChoice(choicePath); err != nil {
 		return nil, err
 	}
 	for _, arm := range arms {
-		text, err := os.ReadFile(e2ePath(dir, arm.name, "meta.json"))
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		var m meta
-		if err := errors.Join(err, json.Unmarshal(text, &m)); err != nil {
-			return nil, err
-		}
-		s.metas[arm.name] = m
-		if s.runs[arm.name], err = readSpecs(e2ePath(dir, arm.name, "json")); err != nil {
-			return nil, err
-		}
-		if s.again[arm.name], err = readSpecs(e2ePath(dir, arm.name, "again.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
+		for _, pattern := range s.choice.run {
+			if err := s.read(dir, arm.name, pattern); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return s, nil
+}
+
+func (s *suites) read(dir, arm, pattern string) error {
+	text, err := os.ReadFile(e2ePath(dir, arm, pattern, "meta.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var m meta
+	if err := errors.Join(err, json.Unmarshal(text, &m)); err != nil {
+		return err
+	}
+	s.metas[arm] = append(s.metas[arm], m)
+	specs, err := readSpecs(e2ePath(dir, arm, pattern, "json"))
+	if err != nil {
+		return err
+	}
+	wanted := regexp.MustCompile(pattern)
+	for _, spec := range specs {
+		if wanted.MatchString(spec.name()) || spec.LeafNodeType != "It" {
+			s.runs[arm] = append(s.runs[arm], spec)
+		}
+	}
+	again, err := readSpecs(e2ePath(dir, arm, pattern, "again.json"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	s.again[arm] = append(s.again[arm], again...)
+	return nil
 }
 
 func (s *suites) empty() bool { return len(s.runs) == 0 }
@@ -259,9 +303,6 @@ func (s *suites) write(w *strings.Builder) {
 	seen := map[string]bool{}
 	for _, arm := range arms {
 		for _, spec := range s.runs[arm.name] {
-			if spec.LeafNodeType == "It" && !s.choice.wants(spec) {
-				continue
-			}
 			suite, state := cmp.Or(spec.suite(), spec.LeafNodeType), spec.State
 			switch {
 			case spec.failed():
@@ -315,8 +356,15 @@ func (s *suites) write(w *strings.Builder) {
 	}
 	var codes []string
 	for _, arm := range arms {
-		if m, ok := s.metas[arm.name]; ok {
-			codes = append(codes, fmt.Sprintf("%s: %s on %s, %.0f s", arm.title, cmp.Or(m.Code, "unknown"), m.Began.Format("2006-01-02"), m.Seconds))
+		seconds := 0.0
+		var of []string
+		for _, m := range s.metas[arm.name] {
+			seconds += m.Seconds
+			of = append(of, fmt.Sprintf("%s on %s", cmp.Or(m.Code, "unknown"), m.Began.Format("2006-01-02")))
+		}
+		if len(of) > 0 {
+			slices.Sort(of)
+			codes = append(codes, fmt.Sprintf("%s: %s, %.0f s", arm.title, strings.Join(slices.Compact(of), " and "), seconds))
 		}
 	}
 	fmt.Fprintf(w, "\nCode under test, as above: %s.\n", strings.Join(codes, "; "))

@@ -16,7 +16,7 @@ import (
 
 const usage = `usage:
   suites run -results DIR -arm ARM -package NAME -code COMMIT -- BINARY [FLAG...]
-  suites e2e -results DIR -arm ARM -choice FILE -code COMMIT -- COMMAND [FLAG...]
+  suites e2e -results DIR -arm ARM -choice FILE [-suite TEXT] -code COMMIT -- COMMAND [FLAG...]
   suites page -results DIR -choice FILE
   suites regressions -results DIR -choice FILE`
 
@@ -53,6 +53,7 @@ func command(ctx context.Context, args []string) error {
 	case "e2e":
 		r := e2eRunner{}
 		flags.StringVar(&r.arm, "arm", "", "arm that the cluster is of")
+		flags.StringVar(&r.filter, "suite", "", "run only the patterns that contain this")
 		flags.StringVar(&r.code, "code", "", "commit of the code under test")
 		if err := flags.Parse(args[1:]); err != nil {
 			return err

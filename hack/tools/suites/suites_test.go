@@ -75,8 +75,8 @@ func fixture(t *testing.T) string {
 	other := `{"ContainerHierarchyTexts":["Other"],"LeafNodeType":"It","LeafNodeText":"z","State":"skipped"}`
 	for _, arm := range []string{"stock", "on"} {
 		failing := map[string]string{"stock": "passed", "on": "failed"}[arm]
-		write(t, filepath.Join(dir, "e2e", arm+".json"), `[{"SpecReports":[`+strings.Join([]string{spec("a", "passed", ""), spec("b", failing, "boom"), spec("webhook", "skipped", ""), spec("d", "skipped", "needs two nodes"), other}, ",")+`]}]`)
-		write(t, filepath.Join(dir, "e2e", arm+".meta.json"), `{"Code":"abc","Began":"2026-01-02T00:00:00Z","Seconds":9}`)
+		write(t, e2ePath(dir, arm, "sig-x", "json"), `[{"SpecReports":[`+strings.Join([]string{spec("a", "passed", ""), spec("b", failing, "boom"), spec("webhook", "skipped", ""), spec("d", "skipped", "needs two nodes"), other}, ",")+`]}]`)
+		write(t, e2ePath(dir, arm, "sig-x", "meta.json"), `{"Code":"abc","Began":"2026-01-02T00:00:00Z","Seconds":9}`)
 	}
 	write(t, filepath.Join(dir, "choice.txt"), "# all\nrun\tsig-x\nskip\twebhook\tneeds a pod that answers\n")
 	return dir
