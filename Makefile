@@ -80,6 +80,10 @@ e2e-smoke: build ## A real cluster: 50 nodes, gates on and off, KCM killed, clea
 e2e: build ## The fault scenarios, stock upstream beside Fresh KCM (FILTER=scenario:4, ARM=U0|U1|P|OFF|ALL, E2E_PROCS=4)
 	@hack/test-e2e.sh --label-filter='$(or $(FILTER),ordinary)'
 
+.PHONY: e2e-protection
+e2e-protection: build ## Prove that each scenario fails without its protection; writes docs/protection.md (FILTER=)
+	@FILTER='$(FILTER)' hack/test-e2e-protection.sh
+
 .PHONY: e2e-long
 e2e-long: build ## All fault scenarios, also those that take long, each settling for 60 s
 	@SETTLE=60s E2E_TIMEOUT=6h hack/test-e2e.sh --label-filter='ordinary || long'

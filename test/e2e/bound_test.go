@@ -34,11 +34,12 @@ var (
 
 func honest(label string, faults []time.Duration) scenario {
 	return scenario{
-		number: 11, title: fmt.Sprintf("the published age is honest, holds and delays of %v", faults), label: label, gate: gates.MonitorInformerStaleness,
+		number: 11, title: fmt.Sprintf("the published age is honest, holds and delays of %v", faults), label: label, gate: gates.MonitorInformerStaleness, mutants: ifOrdinary(label, "age"), gaps: []int{10},
 		options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 20}}}, idle: true,
 		timeout: 10 * time.Minute,
 		run: func(ctx context.Context, r *run) {
 			if r.Arm != rig.P {
+				r.untold(ctx)
 				return
 			}
 			stop := churn(ctx, r)

@@ -129,7 +129,7 @@ func play(ctx context.Context, arm rig.Arm, s schedule.Schedule) (_ []oracle.Vio
 	}
 	defer func() {
 		failed := err != nil || len(p.violations) > 0
-		scenario{title: fmt.Sprintf("Random schedule %d", s.Seed)}.report(arm, p.run, time.Since(started), failed)
+		scenario{title: fmt.Sprintf("Random schedule %d", s.Seed)}.report(variant{arm: arm}, p.run, time.Since(started), failed)
 		if failed {
 			dir, kept := p.Keep()
 			say(fmt.Sprintln("evidence is kept in", dir, kept))

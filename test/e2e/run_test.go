@@ -131,6 +131,7 @@ const (
 	ruleEnd    = "end state not reached"
 	ruleStay   = "end state left again"
 	ruleDigest = "other number of creates and deletes"
+	ruleStep   = "a step that no arm may miss was missed"
 )
 
 // digest compares what happened to a DaemonSet's objects with the fault-free run of the same workload.

@@ -10,10 +10,12 @@ import (
 
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/wiring"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
@@ -37,7 +39,7 @@ const (
 // the next one down (gap 7).
 var _ = describe(scenario{
 	number: 1, title: "pod events held in a rolling update for longer than expectations last", label: long,
-	hurts: rig.U1, rules: []string{ruleMaxUnavailable},
+	hurts: rig.U1, rules: []string{ruleMaxUnavailable}, mutants: []string{"delete-records"}, gaps: []int{7, 18},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: rolloutNodes}}},
 	timeout: 2 * expectationLife,
 	run: func(ctx context.Context, r *run) {
@@ -56,6 +58,7 @@ var _ = describe(scenario{
 			gomega.Expect(rig.Wait(ctx, 2*nudgeEvery, "the next edit", func() (bool, error) { return time.Now().After(next), nil })).To(gomega.Succeed())
 		}
 		gomega.Expect(r.Truth.Sync(ctx)).To(gomega.Succeed())
+		r.saysWhy(ctx, name)
 		r.proves(fault, 1, lasts)
 		fault.Clear()
 		r.figure("L after", "%v", rounded(r.converges(ctx, name, rolloutLimit, r.daemonSetDone(ds, rolloutNodes))))
@@ -68,6 +71,18 @@ var _ = describe(scenario{
 		r.digest(name, ds, oracle.Digest{PodsCreated: 2 * rolloutNodes, PodsDeleted: rolloutNodes, RevisionsCreated: 2})
 	},
 })
+
+// saysWhy looks for the event that tells why an object is not reconciled for so long.
+func (r *run) saysWhy(ctx context.Context, name string) {
+	events, err := r.Client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
+		FieldSelector: fmt.Sprintf("involvedObject.name=%s,reason=%s", name, wiring.StaleCacheReason),
+	})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	r.figure("events that say why it waits", "%d", len(events.Items))
+	if len(events.Items) == 0 {
+		r.violate(oracle.Violation{Oracle: "L", Rule: "nothing says why it waits", Object: name, Time: time.Now()})
+	}
+}
 
 // mostDown is how many nodes that had an available pod of the DaemonSet were without one at the same time.
 func (r *run) mostDown(ds types.UID) int {

@@ -34,7 +34,7 @@ const (
 // is there. U1 waits for its own status and is not hurt.
 var _ = describe(scenario{
 	number: 3, title: "DaemonSet events delayed across spec and status edits", label: ordinary,
-	hurts: rig.U0, rules: []string{oracle.RuleStatusConflict},
+	hurts: rig.U0, rules: []string{oracle.RuleStatusConflict}, mutants: []string{"own-writes"},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: editedNodes}}},
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {

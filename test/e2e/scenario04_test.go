@@ -29,7 +29,7 @@ const (
 // lost the label that a DaemonSet selects, they have it again. Every stock arm deletes the pods (gap 9).
 var _ = describe(scenario{
 	number: 4, title: "node events delayed by 10 s, DaemonSet: label taken away and given back", label: ordinary,
-	hurts: rig.U1, rules: []string{"unjustified delete"},
+	hurts: rig.U1, rules: []string{"unjustified delete"}, mutants: []string{"proofs"}, gaps: []int{9},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: flapNodes}}},
 	timeout: 3 * time.Minute,
 	run: func(ctx context.Context, r *run) {

@@ -37,7 +37,7 @@ const (
 // pods have to go: to do nothing would be no cure.
 var _ = describe(scenario{
 	number: 4, title: "node events held, NoExecute taint taken off before the toleration runs out", label: ordinary,
-	hurts: rig.U1, rules: []string{"unjustified delete"},
+	hurts: rig.U1, rules: []string{"unjustified delete"}, mutants: []string{"taint-guard"}, gaps: []int{1},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 1}}}, idle: true,
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {
@@ -134,7 +134,7 @@ const joinNodes = 10
 // scheduled. For the controller its node does not exist. Every stock arm deletes it (gap 9).
 var _ = describe(scenario{
 	number: 4, title: "node events held, DaemonSet: node joined", label: ordinary,
-	hurts: rig.U1, rules: []string{"unjustified delete"},
+	hurts: rig.U1, rules: []string{"unjustified delete"}, mutants: []string{"proofs"}, gaps: []int{9},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: joinNodes}}},
 	timeout: 3 * time.Minute,
 	run: func(ctx context.Context, r *run) {

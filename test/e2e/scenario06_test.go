@@ -46,7 +46,7 @@ type deafness struct {
 func deaf(d deafness) scenario {
 	return scenario{
 		number: d.number, title: fmt.Sprintf("%s, all nodes alive", d.how), label: d.label,
-		hurts: rig.U0, rules: []string{oracle.RuleLiveMarked},
+		hurts: rig.U0, rules: []string{oracle.RuleLiveMarked}, mutants: ifOrdinary(d.label, "lease-proof"),
 		options: d.timing.rig(controlplane.NodeOptions{Count: d.nodes}), idle: true, alone: d.alone,
 		timeout: 4*time.Minute + d.lasts,
 		run: func(ctx context.Context, r *run) {

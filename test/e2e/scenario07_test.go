@@ -24,7 +24,7 @@ const (
 // everybody. U1 reads the lease of every dead node in every pass.
 var _ = describe(scenario{
 	number: 7, title: "lease watch held past the grace period, 5 % of the nodes dead", label: ordinary,
-	hurts: rig.U0, rules: []string{oracle.RuleLiveMarked},
+	hurts: rig.U0, rules: []string{oracle.RuleLiveMarked}, mutants: []string{"lease-proof", "live-list"},
 	options: shortTiming.rig(controlplane.NodeOptions{Count: deafNodes}), idle: true,
 	timeout: 5 * time.Minute,
 	run: func(ctx context.Context, r *run) {

@@ -21,7 +21,7 @@ import (
 // its cache for stale, finds it fresh in the next pass, and so on (gap 3).
 var _ = describe(scenario{
 	number: 8, title: "label put on the lease of a dead node", label: ordinary,
-	hurts: rig.U1, rules: []string{ruleUnmarked, ruleLate},
+	hurts: rig.U1, rules: []string{ruleUnmarked, ruleLate}, mutants: []string{"renew-time"}, gaps: []int{3},
 	options: quickTiming.rig(controlplane.NodeOptions{Count: 10}), idle: true,
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {

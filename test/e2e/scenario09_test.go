@@ -26,7 +26,7 @@ const (
 // its client's rate and makes it late for the second zone.
 var _ = describe(scenario{
 	number: 9, title: "every node dies, zone by zone", label: long,
-	hurts: rig.U1, rules: []string{ruleBudget},
+	hurts: rig.U1, rules: []string{ruleBudget}, gaps: []int{2},
 	options: shortTiming.rig(controlplane.NodeOptions{Count: deafNodes}), idle: true,
 	timeout: 10 * time.Minute,
 	run: func(ctx context.Context, r *run) {

@@ -16,8 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/truth"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
@@ -35,12 +37,13 @@ var namespaces = schema.GroupResource{Resource: "namespaces"}
 // A watch stays open and brings nothing. Stock says nothing of it; what the arms do about it is the subject of
 // the other scenario 11.
 var _ = describe(scenario{
-	number: 11, title: "half-open watch: pings answered, no bytes; noticed", label: ordinary, gate: gates.MonitorInformerStaleness,
+	number: 11, title: "half-open watch: pings answered, no bytes; noticed", label: ordinary, gate: gates.MonitorInformerStaleness, mutants: []string{"detection"}, gaps: []int{11},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 20}}}, idle: true,
 	timeout: 6 * time.Minute,
 	run: func(ctx context.Context, r *run) {
 		if r.Arm != rig.P {
 			r.figure("noticed", "never")
+			r.untold(ctx)
 			return
 		}
 		stop := churn(ctx, r)
@@ -76,6 +79,13 @@ var _ = describe(scenario{
 		r.healed(ctx, namespaces)
 	},
 })
+
+// untold notes that an arm has no page that says how old its caches are.
+func (r *run) untold(ctx context.Context) {
+	if _, err := r.KCM.Get(ctx, stalenessmonitor.Path); err != nil {
+		r.violate(oracle.Violation{Oracle: "M", Rule: "nothing tells the age of a cache", Object: stalenessmonitor.Path, Time: time.Now(), Detail: err.Error()})
+	}
+}
 
 // toldEverywhere: the metric and the log say it, too.
 func (r *run) toldEverywhere(ctx context.Context, resource schema.GroupResource) {

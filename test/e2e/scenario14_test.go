@@ -30,7 +30,7 @@ const (
 // No bookmark comes, of a busy resource and of quiet ones, for longer than bookmarks are apart. Nothing is
 // missing, so nobody is hurt, and the monitor must not say that anything is.
 var _ = describe(scenario{
-	number: 14, title: "bookmarks suppressed while events flow", label: ordinary, gate: gates.MonitorInformerStaleness,
+	number: 14, title: "bookmarks suppressed while events flow", label: ordinary, gate: gates.MonitorInformerStaleness, mutants: []string{"quiet-proof"},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 20}}}, idle: true,
 	timeout: 5 * time.Minute,
 	run: func(ctx context.Context, r *run) {

@@ -24,7 +24,7 @@ var (
 
 func undisturbed(lasts time.Duration, label string) scenario {
 	return scenario{
-		number: 15, title: fmt.Sprintf("quiet resources with a 10 min etcd progress interval, %v", lasts), label: label, gate: gates.MonitorInformerStaleness,
+		number: 15, title: fmt.Sprintf("quiet resources with a 10 min etcd progress interval, %v", lasts), label: label, gate: gates.MonitorInformerStaleness, mutants: ifOrdinary(label, "quiet-proof"),
 		options: rig.Options{Cluster: controlplane.Options{
 			Nodes: controlplane.NodeOptions{Count: 20},
 			Etcd:  controlplane.ProcessOptions{Args: []string{"--watch-progress-notify-interval=10m"}},

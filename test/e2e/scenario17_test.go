@@ -40,14 +40,14 @@ var quickElection = []string{
 // write records are lost with a process, so nothing tells it what it did before (gap 17). Without WatchList
 // its first list may be as old as that cache, and every stock arm creates the pods again.
 var (
-	_ = describe(restartedOnLagging(false, rig.U1))
+	_ = describe(restartedOnLagging(false, rig.U1, "start-proof"))
 	_ = describe(restartedOnLagging(true, ""))
 )
 
-func restartedOnLagging(watchList bool, hurts rig.Arm) scenario {
+func restartedOnLagging(watchList bool, hurts rig.Arm, mutants ...string) scenario {
 	return scenario{
 		number: 17, title: fmt.Sprintf("KCM restarts on a lagging apiserver, WatchListClient=%v", watchList), label: long,
-		hurts: hurts, rules: []string{"surplus pod"},
+		hurts: hurts, rules: []string{"surplus pod"}, mutants: mutants, gaps: []int{17},
 		options: rig.Options{KCMArgs: quickElection, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: burstNodes}}},
 		timeout: 4 * time.Minute,
 		run: func(ctx context.Context, r *run) {

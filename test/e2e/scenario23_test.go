@@ -53,7 +53,7 @@ const (
 // Unknown, because its leases stand still. P proves the rewind and has all its informers list anew.
 var (
 	_ = describe(restored(restoration{
-		title: "a status write in flight", hurts: rig.U1, label: ordinary,
+		title: "a status write in flight", hurts: rig.U1, label: ordinary, mutants: []string{"rewind"},
 		inFlight: truth.DaemonSets, bound: restoreBound,
 	}))
 	_ = describe(restored(restoration{
@@ -67,7 +67,7 @@ var (
 		inFlight: truth.DaemonSets, bound: restoreBound, args: []string{"--bump-revision=1000000000", "--mark-compacted"},
 	}))
 	_ = describe(restored(restoration{
-		title: "connections refused meanwhile", hurts: rig.U1, label: ordinary,
+		title: "connections refused meanwhile", hurts: rig.U1, label: ordinary, mutants: []string{"relist"},
 		inFlight: truth.DaemonSets, bound: restoreBound, refuse: true,
 	}))
 )
@@ -75,6 +75,7 @@ var (
 type restoration struct {
 	title, label string
 	hurts        rig.Arm
+	mutants      []string
 	// inFlight is the resource whose watch does not tell of the controller's last write.
 	inFlight schema.GroupResource
 	bound    time.Duration
@@ -85,7 +86,7 @@ type restoration struct {
 func restored(o restoration) scenario {
 	return scenario{
 		number: 23, title: "etcd restored from a snapshot, " + o.title, label: o.label,
-		hurts: o.hurts, rules: []string{ruleEnd},
+		hurts: o.hurts, rules: []string{ruleEnd}, mutants: o.mutants, gaps: []int{5},
 		options: rig.Options{Cluster: controlplane.Options{
 			Nodes: controlplane.NodeOptions{Count: restoreNodes},
 			// kwok takes its nodes over again when their leases have run out.

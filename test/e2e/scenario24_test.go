@@ -38,7 +38,7 @@ const (
 // one opaque version in the cache switches its protection off, unseen (gap 6).
 var _ = describe(scenario{
 	number: 24, title: "resource versions of pods partly opaque", label: ordinary,
-	hurts: rig.U1, rules: []string{oracle.RuleStatusBehindPods},
+	hurts: rig.U1, rules: []string{oracle.RuleStatusBehindPods}, mutants: []string{"opaque"}, gaps: []int{6},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: opaqueNodes}}},
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {
@@ -76,7 +76,7 @@ var _ = describe(scenario{
 // upstream without its gates does, whose statuses trail its writes now and then. P says so on /metrics;
 // nothing is hurt in the end, only unprotected.
 var _ = describe(scenario{
-	number: 24, title: "resource versions of pods all opaque", label: ordinary, allows: []string{oracle.RuleStatusBehindPods},
+	number: 24, title: "resource versions of pods all opaque", label: ordinary, allows: []string{oracle.RuleStatusBehindPods}, mutants: []string{"metered"},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: opaqueNodes}}},
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {

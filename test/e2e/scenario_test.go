@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/onsi/gomega"
 
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/mutants"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
 )
@@ -26,9 +28,16 @@ const (
 )
 
 // armVariable chooses the arms: one of rig's arms, then every scenario runs on it alone and must hold there,
-// so that ARM=U1 reports what stock upstream fails; or ALL, to fill the table, then only P must hold. Unset:
-// P must hold, and the arms that a scenario says are hurt must go wrong in the same run.
-const armVariable = "ARM"
+// so that ARM=U1 reports what stock upstream fails; or ALL, to fill the table, then only P must hold; or
+// PROTECTION, then P must hold, and go wrong as soon as one protection is switched off, by gate or by mutant.
+// Unset: P must hold, and the arms that a scenario says are hurt must go wrong in the same run.
+const (
+	armVariable = "ARM"
+	protection  = "PROTECTION"
+)
+
+// mutantsVariable names the folder of the binaries that internal/mutants/build made.
+const mutantsVariable = "E2E_MUTANTS"
 
 // scenario is one row of SCENARIOS.
 type scenario struct {
@@ -41,6 +50,8 @@ type scenario struct {
 	// which stock is in truth not hurt leaves it empty and says so in its comment.
 	hurts rig.Arm
 	rules []string
+	// mutants are the protections without any of which P goes wrong; see internal/mutants.
+	mutants []string
 	// allows are rules that every arm may break; the scenario's comment says why.
 	allows  []string
 	options rig.Options
@@ -49,7 +60,9 @@ type scenario struct {
 	// alone says that no other spec may run meanwhile.
 	alone   bool
 	timeout time.Duration
-	run     func(ctx context.Context, r *run)
+	// gaps are the rows of docs/track-record.md that the scenario shows on U1.
+	gaps []int
+	run  func(ctx context.Context, r *run)
 }
 
 // describe makes one spec for each arm.
@@ -62,13 +75,21 @@ func describe(s scenario) bool {
 		company = append(company, ginkgo.Serial)
 	}
 	return ginkgo.Describe(fmt.Sprintf("Scenario %d: %s", s.number, s.title), s.gate(), company,
-		ginkgo.Label(fmt.Sprintf("scenario:%d", s.number), s.label), priority(s.timeout), func() {
-			for _, arm := range s.arms() {
-				ginkgo.It(fmt.Sprintf("arm %s %s", arm, s.expectation(arm)), func(ctx context.Context) {
-					s.runOn(ctx, arm)
-				}, ginkgo.Label("arm:"+string(arm)), ginkgo.SpecTimeout(s.timeout))
+		ginkgo.Label(s.labels()...), priority(s.timeout), func() {
+			for _, v := range s.variants() {
+				ginkgo.It(fmt.Sprintf("arm %s %s", v, s.expectation(v)), func(ctx context.Context) {
+					s.runOn(ctx, v)
+				}, ginkgo.Label(v.labels()...), ginkgo.SpecTimeout(s.timeout))
 			}
 		})
+}
+
+func (s scenario) labels() []string {
+	labels := []string{fmt.Sprintf("scenario:%d", s.number), s.label}
+	for _, gap := range s.gaps {
+		labels = append(labels, fmt.Sprintf("gap:%d", gap))
+	}
+	return labels
 }
 
 // priority has what may take longest begin first, so that no process is left with it at the end.
@@ -76,31 +97,90 @@ func priority(timeout time.Duration) ginkgo.SpecPriority {
 	return ginkgo.SpecPriority(timeout.Seconds())
 }
 
-func (s scenario) arms() []rig.Arm {
+// variant is an arm, or arm P without one protection.
+type variant struct {
+	arm    rig.Arm
+	mutant string
+}
+
+func (v variant) String() string {
+	if v.mutant != "" {
+		return fmt.Sprintf("%s without %s", v.arm, v.mutant)
+	}
+	return string(v.arm)
+}
+
+// labels are arm:X and mutant:Y, and protection if that is what runs.
+func (v variant) labels() []string {
+	labels := []string{"arm:" + string(v.arm)}
+	if v.mutant != "" {
+		labels = append(labels, "mutant:"+v.mutant)
+	}
+	if os.Getenv(armVariable) == protection {
+		labels = append(labels, "protection")
+	}
+	return labels
+}
+
+func (s scenario) variants() []variant {
 	switch chosen := os.Getenv(armVariable); chosen {
 	case "":
 		if s.hurts == "" {
-			return []rig.Arm{rig.P}
+			return []variant{{arm: rig.P}}
 		}
-		return []rig.Arm{s.hurts, rig.P}
+		return []variant{{arm: s.hurts}, {arm: rig.P}}
 	case "ALL":
-		return []rig.Arm{rig.U0, rig.U1, rig.Off, rig.P}
+		return []variant{{arm: rig.U0}, {arm: rig.U1}, {arm: rig.Off}, {arm: rig.P}}
+	case protection:
+		return s.unprotected()
 	default:
 		arm, err := rig.ParseArm(chosen)
 		if err != nil {
 			panic(err)
 		}
-		return []rig.Arm{arm}
+		return []variant{{arm: arm}}
 	}
 }
 
+// unprotected are P and all that it must not hold without. Of the long scenarios only those have any that are
+// about a protection of their own.
+func (s scenario) unprotected() []variant {
+	if len(s.mutants) == 0 {
+		if s.label == ordinary {
+			panic(fmt.Sprintf("scenario %d, %s: nothing shows that it can fail", s.number, s.title))
+		}
+		return nil
+	}
+	out := []variant{{arm: rig.P}}
+	switch s.hurts {
+	case rig.U0:
+		out = append(out, variant{arm: rig.Off0})
+	case rig.U1:
+		out = append(out, variant{arm: rig.Off})
+	}
+	for _, name := range s.mutants {
+		out = append(out, variant{rig.P, name})
+	}
+	return out
+}
+
+// ifOrdinary is for scenarios of both labels: in the long one the same protection needs no second proof.
+func ifOrdinary(label string, mutants ...string) []string {
+	if label != ordinary {
+		return nil
+	}
+	return mutants
+}
+
 // expectation is what an arm must do: hold, go wrong, or only be reported.
-func (s scenario) expectation(arm rig.Arm) string {
+func (s scenario) expectation(v variant) string {
 	chosen := os.Getenv(armVariable)
 	switch {
-	case arm == rig.P, chosen == string(arm):
+	case v.mutant != "", chosen == protection && v.arm != rig.P:
+		return goesWrong
+	case v.arm == rig.P, chosen == string(v.arm):
 		return holds
-	case arm == s.hurts:
+	case v.arm == s.hurts:
 		return goesWrong
 	}
 	return reported
@@ -112,23 +192,36 @@ const (
 	reported  = "is reported"
 )
 
-func (s scenario) runOn(ctx context.Context, arm rig.Arm) {
+func (s scenario) runOn(ctx context.Context, v variant) {
 	started := time.Now()
 	options := s.options
-	options.Arm = arm
+	options.Arm = v.arm
+	if v.mutant != "" {
+		_, err := mutants.Find(v.mutant)
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		options.Binary = filepath.Join(os.Getenv(mutantsVariable), v.mutant)
+	}
 	fixture, err := rig.Start(ctx, options)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	r := &run{Rig: fixture, idle: s.idle}
 	ginkgo.DeferCleanup(func(ctx context.Context) {
-		s.report(arm, r, time.Since(started), ginkgo.CurrentSpecReport().Failed())
+		s.report(v, r, time.Since(started), ginkgo.CurrentSpecReport().Failed())
 		if ginkgo.CurrentSpecReport().Failed() || os.Getenv("KEEP") != "" {
 			dir, err := r.Keep()
 			ginkgo.GinkgoWriter.Println("evidence is kept in", dir, err)
 		}
 		gomega.Expect(r.Stop(ctx)).To(gomega.Succeed())
 	})
-	s.run(ctx, r)
-	r.judge(ctx)
+	if v.mutant == "" {
+		s.run(ctx, r)
+		r.judge(ctx)
+	} else if err := gomega.InterceptGomegaFailure(func() {
+		s.run(ctx, r)
+		r.judge(ctx)
+	}); err != nil {
+		// Without a protection even what every arm must get through may not come.
+		r.violate(oracle.Violation{Oracle: "L", Rule: ruleStep, Object: v.mutant, Time: time.Now(), Detail: err.Error()})
+	}
 	r.violations = slices.DeleteFunc(r.violations, func(v oracle.Violation) bool { return slices.Contains(s.allows, v.Rule) })
 
 	told := map[string]int{}
@@ -137,12 +230,20 @@ func (s scenario) runOn(ctx context.Context, arm rig.Arm) {
 			ginkgo.GinkgoWriter.Println(v)
 		}
 	}
-	gomega.Expect(r.unproven).To(gomega.BeEmpty(), "the fault was injected and did enough (V)")
-	switch s.expectation(arm) {
+	if v.mutant == "" {
+		// That an owner waited is among it, for what a mutant may have taken away.
+		gomega.Expect(r.unproven).To(gomega.BeEmpty(), "the fault was injected and did enough (V)")
+	}
+	switch s.expectation(v) {
 	case holds:
 		gomega.Expect(oracle.Count(r.violations)).To(gomega.BeEmpty(), "violations; first: %s", first(r.violations))
 	case goesWrong:
-		gomega.Expect(oracle.Count(r.violations)).To(gomega.Satisfy(func(count map[string]int) bool {
+		count := oracle.Count(r.violations)
+		if v.mutant != "" {
+			gomega.Expect(count).NotTo(gomega.BeEmpty(), "without %s P must go wrong", v.mutant)
+			return
+		}
+		gomega.Expect(count).To(gomega.Satisfy(func(count map[string]int) bool {
 			return slices.ContainsFunc(s.rules, func(rule string) bool {
 				for name := range count {
 					if strings.HasSuffix(name, rule) {
@@ -151,7 +252,7 @@ func (s scenario) runOn(ctx context.Context, arm rig.Arm) {
 				}
 				return false
 			})
-		}), "arm %s must go wrong by one of %q (V)", arm, s.rules)
+		}), "arm %s must go wrong by one of %q (V)", v, s.rules)
 	}
 }
 

@@ -33,19 +33,23 @@ const rowEntry = "row of the table"
 type row struct {
 	Number  int
 	Title   string
-	Arm     rig.Arm
+	Arm     string
+	Mutant  string // what P was without, if that
 	Figures []figure
 }
 
 // figure is one cell of the table.
 type figure struct{ Name, Value string }
 
+// wrong begins the name of a figure that counts violations.
+const wrong = "! "
+
 // report adds a row to the running spec's report.
-func (s scenario) report(arm rig.Arm, r *run, took time.Duration, failed bool) {
+func (s scenario) report(v variant, r *run, took time.Duration, failed bool) {
 	figures := slices.Clone(r.figures)
 	count := oracle.Count(r.violations)
 	for _, name := range slices.Sorted(maps.Keys(count)) {
-		figures = append(figures, figure{"! " + name, fmt.Sprint(count[name])})
+		figures = append(figures, figure{wrong + name, fmt.Sprint(count[name])})
 	}
 	verdict := "holds"
 	if len(r.violations) > 0 {
@@ -55,7 +59,7 @@ func (s scenario) report(arm rig.Arm, r *run, took time.Duration, failed bool) {
 		verdict += " (spec failed)"
 	}
 	figures = append([]figure{{"verdict", verdict}, {"took", took.Round(100 * time.Millisecond).String()}}, figures...)
-	ginkgo.AddReportEntry(rowEntry, row{s.number, s.title, arm, figures}, ginkgo.ReportEntryVisibilityNever)
+	ginkgo.AddReportEntry(rowEntry, row{s.number, s.title, v.String(), v.mutant, figures}, ginkgo.ReportEntryVisibilityNever)
 }
 
 // rowsOf reads the rows out of all specs' reports, ordered by scenario: specs end in any order.
@@ -78,9 +82,11 @@ func rowsOf(report ginkgo.Report) ([]row, error) {
 			rows = append(rows, r)
 		}
 	}
-	order := []rig.Arm{rig.U0, rig.U1, rig.Off, rig.P}
+	// What is in no such order, P without something, comes last.
+	order := []rig.Arm{rig.P, rig.Off, rig.Off0, rig.U1, rig.U0}
 	slices.SortStableFunc(rows, func(a, b row) int {
-		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Title, b.Title), slices.Index(order, a.Arm)-slices.Index(order, b.Arm))
+		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Title, b.Title),
+			slices.Index(order, rig.Arm(b.Arm))-slices.Index(order, rig.Arm(a.Arm)), cmp.Compare(a.Arm, b.Arm))
 	})
 	return rows, nil
 }
@@ -139,7 +145,7 @@ func (r row) value(name string) string {
 var _ = ginkgo.ReportAfterSuite("scenarios and arms", func(report ginkgo.Report) {
 	rows, err := rowsOf(report)
 	var text strings.Builder
-	if err = errors.Join(err, writeTable(&text, rows)); err != nil {
+	if err = errors.Join(err, writeTable(&text, rows), writeProtection(report, rows)); err != nil {
 		ginkgo.Fail("table: " + err.Error())
 	}
 	if text.Len() == 0 {

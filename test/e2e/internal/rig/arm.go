@@ -18,29 +18,32 @@ const (
 	U0 = Arm(controlplane.ArmU0)
 	U1 = Arm(controlplane.ArmU1)
 	P  = Arm(controlplane.ArmP)
-	// Off is P's binary with its gates off: it must look like U1.
-	Off Arm = "OFF"
+	// Off is P's binary with its gates off: it must look like U1. Off0 has upstream's staleness gates off, too,
+	// and must look like U0.
+	Off  Arm = "OFF"
+	Off0 Arm = "OFF0"
 )
 
 // ParseArm reads an arm's name.
 func ParseArm(name string) (Arm, error) {
 	switch arm := Arm(name); arm {
-	case U0, U1, P, Off:
+	case U0, U1, P, Off, Off0:
 		return arm, nil
 	}
-	return "", fmt.Errorf("unknown arm %q: there are %s, %s, %s and %s", name, U0, U1, P, Off)
+	return "", fmt.Errorf("unknown arm %q: there are %s, %s, %s, %s and %s", name, U0, U1, P, Off, Off0)
 }
 
 // KCM returns the options that make a kube-controller-manager of this arm.
 func (a Arm) KCM() controlplane.KCMOptions {
-	if a != Off {
+	gates := map[string]bool{}
+	switch a {
+	case Off0:
+		gates = controlplane.ArmU0.FeatureGates()
+	case Off:
+	default:
 		return controlplane.KCMOptions{Arm: controlplane.Arm(a)}
 	}
-	return controlplane.KCMOptions{
-		Arm: controlplane.ArmP,
-		ProcessOptions: controlplane.ProcessOptions{FeatureGates: map[string]bool{
-			string(features.StaleControllerConsistency): false,
-			string(features.MonitorInformerStaleness):   false,
-		}},
-	}
+	gates[string(features.StaleControllerConsistency)] = false
+	gates[string(features.MonitorInformerStaleness)] = false
+	return controlplane.KCMOptions{Arm: controlplane.ArmP, ProcessOptions: controlplane.ProcessOptions{FeatureGates: gates}}
 }

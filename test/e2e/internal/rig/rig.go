@@ -24,6 +24,8 @@ import (
 // Options describe a rig.
 type Options struct {
 	Arm Arm
+	// Binary replaces the arm's, unless it is empty.
+	Binary string
 	// Cluster is the control plane without its KCM.
 	Cluster controlplane.Options
 	// KCMArgs are added to the kube-controller-manager's command line.
@@ -47,6 +49,7 @@ type Rig struct {
 func Start(ctx context.Context, options Options) (_ *Rig, err error) {
 	kcm := options.Arm.KCM()
 	kcm.Args = append(kcm.Args, options.KCMArgs...)
+	kcm.Binary = options.Binary
 	r := &Rig{Arm: options.Arm}
 	if r.Rig, err = faultrig.Start(ctx, faultrig.Options{Cluster: options.Cluster, KCM: kcm}); err != nil {
 		return nil, err

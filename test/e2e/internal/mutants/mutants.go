@@ -1,0 +1,146 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mutants lists the protections of this project that have no gate of their own, each with the edit of pkg/
+// that takes it away. A scenario that holds without its protection tests nothing.
+package mutants
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Mutant is one protection and the edit that takes it away.
+type Mutant struct {
+	// Name is short and unique.
+	Name string
+	// Protection says what the edit takes away.
+	Protection string
+	// File, from the root of the checkout, has Old exactly once; New comes in its place.
+	File, Old, New string
+}
+
+// All returns every mutant.
+func All() []Mutant { return all }
+
+// Find returns the mutant of that name.
+func Find(name string) (Mutant, error) {
+	for _, m := range all {
+		if m.Name == name {
+			return m, nil
+		}
+	}
+	return Mutant{}, fmt.Errorf("there is no mutant %q", name)
+}
+
+// Apply returns the file with the edit made, and an error if the file has changed so that it cannot be.
+func (m Mutant) Apply(root string) ([]byte, error) {
+	content, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(m.File)))
+	if err != nil {
+		return nil, fmt.Errorf("mutant %s: %w", m.Name, err)
+	}
+	if n := strings.Count(string(content), m.Old); n != 1 {
+		return nil, fmt.Errorf("mutant %s: %s has its text %d times, not once: adapt it to the file:\n%s", m.Name, m.File, n, m.Old)
+	}
+	return []byte(strings.Replace(string(content), m.Old, m.New, 1)), nil
+}
+
+const store = "pkg/wiring/store.go"
+
+var all = []Mutant{
+	{
+		Name: "own-writes", Protection: "an owner is reconciled only on a cache that has its controller's own writes", File: store,
+		Old: "	return s.Controller.EnsureReady(owner)",
+		New: "	return nil",
+	},
+	{
+		Name: "wake", Protection: "a parked owner is woken when its cache has caught up", File: store,
+		Old: "		add(key(owner))",
+		New: "		_ = key(owner)",
+	},
+	{
+		Name: "proofs", Protection: "the caches behind a disruptive action of a reconcile are proven fresh", File: store,
+		Old: "if proof.Fresh() && began.shows(resource, proof) {",
+		New: "if proof.Fresh() && began.shows(resource, proof) || true {",
+	},
+	{
+		Name: "start-proof", Protection: "caches are proven as new as the start of leadership before the first reconcile", File: store,
+		Old: "if s.start != nil {",
+		New: "if s.start != nil && false {",
+	},
+	{
+		Name: "opaque", Protection: "a version that cannot be compared does not satisfy a record", File: store,
+		Old: "	return s.Controller.EnsureReady(owner)",
+		New: `	for _, cache := range s.caches {
+		if _, err := resourceversion.CompareResourceVersion(cache.LastStoreSyncResourceVersion(), "1"); err != nil {
+			return nil
+		}
+	}
+	return s.Controller.EnsureReady(owner)`,
+	},
+	{
+		Name: "metered", Protection: "versions that cannot be compared are counted", File: "pkg/metrics/metrics.go",
+		Old: "	incomparable.WithLabelValues(r.Group, r.Resource, string(origin)).Inc()",
+		New: "	_ = origin",
+	},
+	{
+		Name: "delete-records", Protection: "deletions are recorded as writes", File: "pkg/wiring/record.go",
+		Old: "	owner.Store.WroteAt(owner.Name, owner.UID, resource, got.ResourceVersion)\n",
+		New: `	if req.Method != http.MethodDelete {
+		owner.Store.WroteAt(owner.Name, owner.UID, resource, got.ResourceVersion)
+	}
+`,
+	},
+	{
+		Name: "leader-fence", Protection: "no write is sent once the leader lease has run out", File: "pkg/wiring/client.go",
+		Old: "			next = leaderOnly{next, *b.lease}",
+		New: "			_ = leaderOnly{next, *b.lease}",
+	},
+	{
+		Name: "rewind", Protection: "resource versions that go backward are seen by a fence", File: "pkg/rvtracker/fence.go",
+		Old: "	if v.less(token.top) || s.anyAbove(token, v) {",
+		New: "	if (v.less(token.top) || s.anyAbove(token, v)) && false {",
+	},
+	{
+		Name: "relist", Protection: "all informers list anew after a rewind", File: "pkg/wiring/wiring.go",
+		Old: "OnRewind: func() { relist(ctx) }",
+		New: "OnRewind: func() {}",
+	},
+	{
+		Name: "taint-guard", Protection: "an eviction is judged again when it is due, by the server's state", File: "pkg/wiring/tainteviction.go",
+		Old: "	return circuitbreaker.NewTaintGuard(ctx, s.evictionOptions(), evictor)",
+		New: "	return nil",
+	},
+	{
+		Name: "lease-proof", Protection: "a node is dead only by a cache of leases that is proven fresh, or by a live read", File: "pkg/circuitbreaker/verify.go",
+		Old: "	if n.proven(ctx, asOf) {",
+		New: "	if n.proven(ctx, asOf) || true {",
+	},
+	{
+		Name: "live-list", Protection: "leases are listed live while their cache is stale", File: "pkg/circuitbreaker/verify.go",
+		Old: "	list, err := n.liveLeases(ctx, asOf)",
+		New: "	list, err := (*leaseList)(nil), errTooSoon",
+	},
+	{
+		Name: "renew-time", Protection: "heartbeats are compared by renewTime", File: "pkg/circuitbreaker/nodes.go",
+		Old: "	return saved == nil || saved.Spec.RenewTime == nil || saved.Spec.RenewTime.Before(lease.Spec.RenewTime)",
+		New: "	return saved == nil || saved.ResourceVersion != lease.ResourceVersion",
+	},
+	{
+		Name: "detection", Protection: "a cache that lacks what the server has is not called fresh", File: "pkg/stalenessmonitor/probed.go",
+		Old: `	if c.missing != "" && !freshness.Passed(c.stored, c.missing) {`,
+		New: `	if c.missing != "" && !freshness.Passed(c.stored, c.missing) && false {`,
+	},
+	{
+		Name: "age", Protection: "an age counts from what is proven, not from the last probe", File: "pkg/stalenessmonitor/probed.go",
+		Old: "	out.Stored, out.Fenced, out.Probed = ",
+		New: "	out.Age = time.Since(c.began)\n	out.Stored, out.Fenced, out.Probed = ",
+	},
+	{
+		Name: "quiet-proof", Protection: "a quiet cache is proven to lack nothing", File: "pkg/stalenessmonitor/probe.go",
+		Old: "	proof, err := c.m.opts.Prover.ProveByWatch(ctx, c.gvr, fence.TakenAt)",
+		New: "	proof, err := freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonTimeout}, error(nil)",
+	},
+}

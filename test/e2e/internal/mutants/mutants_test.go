@@ -1,0 +1,50 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+import (
+	"bytes"
+	"go/format"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+const root = "../../../.."
+
+// A mutant that does not fit its file any more must be adapted with it.
+func TestApply(t *testing.T) {
+	seen := map[string]bool{}
+	for _, m := range All() {
+		t.Run(m.Name, func(t *testing.T) {
+			if seen[m.Name] || m.Name == "" || m.Protection == "" {
+				t.Errorf("name %q is taken or empty, or %q says nothing", m.Name, m.Protection)
+			}
+			seen[m.Name] = true
+			got, err := m.Apply(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before, err := os.ReadFile(filepath.Join(root, m.File))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bytes.Equal(before, got) {
+				t.Error("nothing is changed")
+			}
+			if _, err := format.Source(got); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestApplyRefuses(t *testing.T) {
+	for name, old := range map[string]string{"absent": "no such text", "ambiguous": "return"} {
+		m := Mutant{Name: name, File: store, Old: old, New: "x"}
+		if _, err := m.Apply(root); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
