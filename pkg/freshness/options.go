@@ -47,6 +47,8 @@ type Options struct {
 	// with the answer if one comes: what was known before the sending is what makes an
 	// answer evidence (rvtracker.Source.BeginFence). Not called for fences of AddFence.
 	OnFence func(resource schema.GroupVersionResource) (answered func(Fence))
+	// OnFenced is called with every fence of this epoch, once it counts for proofs. It must return at once.
+	OnFenced func(resource schema.GroupVersionResource, fence Fence)
 	// OnRewind is called when the server's RVs went backward.
 	OnRewind func(Rewind)
 }

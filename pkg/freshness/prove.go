@@ -72,6 +72,9 @@ func (r *resource) endFence(ctx context.Context, f Fence, answered func(Fence)) 
 	case fenceOutdated:
 		return &failure{reason: ReasonRewind, err: errors.New("taken before the server was rewound")}
 	}
+	if r.p.opts.OnFenced != nil {
+		r.p.opts.OnFenced(r.gvr, f)
+	}
 	return nil
 }
 

@@ -25,6 +25,8 @@ const (
 	minGap = 25 * time.Millisecond
 	// sampleEvery is how often the stores' resource versions are looked at, which costs no request.
 	sampleEvery = time.Second
+	// stalledFor is how long a cache must have been stalled for something to be done about it.
+	stalledFor = 2 * time.Second
 	// historyLength is how many samples are kept, one in each Period.
 	historyLength = 60
 )
@@ -67,8 +69,8 @@ type Options struct {
 	Informers func() map[schema.GroupVersionResource]Informer
 	// Register makes an informer's cache known to the prover, before its first probe.
 	Register func(resource schema.GroupVersionResource, informer Informer)
-	// Stalled, unless nil, is called once in each Period for a cache that is stalled: what can be done
-	// about it is not the monitor's business. It must return at once.
+	// Stalled, unless nil, is called every second for a cache that has been stalled for stalledFor: what can
+	// be done about it is not the monitor's business. It must return at once.
 	Stalled func(resource schema.GroupVersionResource, reason string)
 }
 
@@ -96,7 +98,7 @@ func (m *Monitor) Run(ctx context.Context) {
 			m.discover(ctx, &wg)
 			m.each(func(c *probed) { c.remember() })
 		}
-		m.each(func(c *probed) { c.sample(ctx) })
+		m.each(func(c *probed) { c.sample(ctx); c.callForHelp() })
 		select {
 		case <-ctx.Done():
 			return
@@ -126,7 +128,7 @@ func (m *Monitor) discover(ctx context.Context, wg *sync.WaitGroup) {
 		m.opts.Register(gvr, informer)
 		m.opts.Metrics.Watched(gvr)
 		probing, cancel := context.WithCancel(ctx)
-		c := &probed{m: m, gvr: gvr, informer: informer, stop: cancel, state: Unknown, reason: ReasonNotProbed, since: time.Now()}
+		c := &probed{m: m, gvr: gvr, informer: informer, stop: cancel, given: make(chan freshness.Fence, 1), state: Unknown, reason: ReasonNotProbed, since: time.Now()}
 		m.caches[gvr] = c
 		m.opts.Metrics.Entered(gvr, Unknown)
 		wg.Go(func() { c.run(probing) })
@@ -177,6 +179,16 @@ func (m *Monitor) Rewound(gvr schema.GroupVersionResource) {
 	m.mu.Unlock()
 	if c != nil {
 		c.rewind()
+	}
+}
+
+// Fenced tells of a fence that was taken, by whomever: one that a proof needed stands in for the monitor's next.
+func (m *Monitor) Fenced(gvr schema.GroupVersionResource, f freshness.Fence) {
+	m.mu.Lock()
+	c := m.caches[gvr]
+	m.mu.Unlock()
+	if c != nil {
+		c.give(f)
 	}
 }
 

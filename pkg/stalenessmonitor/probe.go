@@ -15,11 +15,10 @@ import (
 )
 
 const (
-	// confirmWait is how long a cache that moves is given to pass its fence before it is asked about.
+	// confirmWait is how long a cache is given to pass its fence before it is asked about, and moveWait how
+	// much longer if it moves, so that its events answer and no watch is needed.
 	confirmWait = 1500 * time.Millisecond
-	// lateWait is how much longer a cache is given that moves, or was late the last time, so that its events
-	// answer and no watch is needed.
-	lateWait = time.Second
+	moveWait    = 1500 * time.Millisecond
 	// refusedWait is how long a resource is not asked about that only an operator can mend.
 	refusedWait = 30 * time.Second
 	// maxBackoff bounds how long a server that pushes back is left alone.
@@ -30,31 +29,38 @@ const (
 
 // run probes the cache until ctx ends.
 func (c *probed) run(ctx context.Context) {
-	period := c.m.period()
-	due := time.Now().Add(phase(c.gvr, period))
+	due := time.Now().Add(phase(c.gvr, c.m.period()))
 	for {
 		timer := time.NewTimer(time.Until(due))
+		var given freshness.Fence
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return
+		case given = <-c.given:
+			timer.Stop()
+			if !c.isNews(given) {
+				continue
+			}
+			due = given.TakenAt
 		case <-timer.C:
 		}
-		wait := c.probe(ctx)
+		wait := c.probe(ctx, given)
 		if due = due.Add(wait); due.Before(time.Now()) {
 			due = time.Now()
 		}
 	}
 }
 
-// probe asks once how old the cache is, and returns after what time to ask again.
-func (c *probed) probe(ctx context.Context) time.Duration {
+// probe asks once how old the cache is, with the fence given, or else one of its own, and returns after what
+// time to ask again.
+func (c *probed) probe(ctx context.Context, given freshness.Fence) time.Duration {
 	period := c.m.period()
 	if c.informer.GetStore().LastStoreSyncResourceVersion() == "" {
 		return sampleEvery // There is nothing yet that could be old.
 	}
 	began := time.Now()
-	outcome, wait := c.ask(ctx, period)
+	outcome, wait := c.ask(ctx, given, period)
 	if ctx.Err() != nil {
 		return wait
 	}
@@ -65,36 +71,40 @@ func (c *probed) probe(ctx context.Context) time.Duration {
 	return wait
 }
 
-func (c *probed) ask(ctx context.Context, period time.Duration) (outcome string, wait time.Duration) {
+func (c *probed) ask(ctx context.Context, fence freshness.Fence, period time.Duration) (outcome string, wait time.Duration) {
 	c.begin()
-	fence, err := c.m.opts.Prover.Fence(ctx, c.gvr)
-	if err != nil {
-		return c.failed(ctx, err, period)
+	own := fence.TakenAt.IsZero()
+	if own {
+		var err error
+		if fence, err = c.m.opts.Prover.Fence(ctx, c.gvr); err != nil {
+			return c.failed(ctx, err, period)
+		}
 	}
 	c.fenced(ctx, fence)
-	stored, patience := c.informer.GetStore().LastStoreSyncResourceVersion(), confirmWait
-	if c.wasLate() {
-		patience += lateWait
-	}
-	_, confirmed := c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, patience)
-	if !confirmed && patience == confirmWait && freshness.Less(stored, c.informer.GetStore().LastStoreSyncResourceVersion()) {
-		_, confirmed = c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, lateWait)
+	stored := c.informer.GetStore().LastStoreSyncResourceVersion()
+	_, confirmed := c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, confirmWait)
+	if !confirmed && c.moves(stored) {
+		_, confirmed = c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, moveWait)
 	}
 	if confirmed {
-		c.wasOnTime(time.Since(fence.TakenAt) < confirmWait)
 		c.evaluate(ctx)
 		return string(c.current()), period
 	}
 	if c.knownBehind() {
 		return string(Lagging), period
 	}
+	if !own && time.Since(c.watched) < 2*period {
+		return string(c.current()), period // However often others take fences, watches stay rare.
+	}
+	c.watched = time.Now()
 	proof, err := c.m.opts.Prover.ProveByWatch(ctx, c.gvr, fence.TakenAt)
 	switch proof.Outcome {
 	case freshness.Proven:
-		if c.caughtUp() {
-			return string(c.current()), period
+		c.evaluate(ctx)
+		if c.wasLate() {
+			return string(c.current()), period // Or the age would exceed what is promised of a busy resource.
 		}
-		return string(Quiet), 2 * period // The watch was one request more.
+		return string(c.current()), 2 * period // The watch was one request more.
 	case freshness.Stale:
 		c.found(ctx, proof)
 		return string(Stalled), period

@@ -15,8 +15,14 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 )
 
-// lateBy is by how much an event must come late to show that a cache lags.
-const lateBy = time.Second
+const (
+	// lateBy is by how much an event must come late to show that a cache lags.
+	lateBy = time.Second
+	// keptGaps is how many times between moves tell a busy resource from one with events now and then, and
+	// busyGap how long they are at most, but for one.
+	keptGaps = 8
+	busyGap  = 2500 * time.Millisecond
+)
 
 // probed is one cache. Its run goroutine probes; the monitor's goroutine samples.
 type probed struct {
@@ -24,6 +30,10 @@ type probed struct {
 	gvr      schema.GroupVersionResource
 	informer Informer
 	stop     context.CancelFunc
+	// given is the newest fence that was taken meanwhile.
+	given chan freshness.Fence
+	// watched is when the last watch was asked for. It is the run goroutine's.
+	watched time.Time
 
 	mu     sync.Mutex
 	state  State
@@ -32,13 +42,14 @@ type probed struct {
 	since  time.Time
 	// began is when the last probe did.
 	began time.Time
-	// caught is true if a watch found that the cache had caught up meanwhile, until it is on time again.
-	caught bool
 	// fences are the newest two, with the time of the answer.
 	fences [2]answeredFence
 	// stored is the store's RV at the last sample, sampled; it came there by moved.
 	stored         string
 	moved, sampled time.Time
+	// gaps are the last times between two moves of the store, in a ring with the next at nextGap.
+	gaps    [keptGaps]time.Duration
+	nextGap int
 	// missing is an RV that a proof has shown the cache to lack, missed how many changes at least.
 	missing string
 	missed  int
@@ -61,6 +72,25 @@ func (c *probed) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.began = time.Now()
+}
+
+// give hands a fence to the run goroutine, unless that waits for one of its own.
+func (c *probed) give(f freshness.Fence) {
+	select {
+	case <-c.given: // An older one.
+	default:
+	}
+	select {
+	case c.given <- f:
+	default:
+	}
+}
+
+// isNews is true of a fence that the cache was not probed with yet.
+func (c *probed) isNews(f freshness.Fence) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return f.TakenAt.After(c.fences[0].TakenAt)
 }
 
 func (c *probed) fenced(ctx context.Context, f freshness.Fence) {
@@ -116,6 +146,10 @@ func (c *probed) sample(ctx context.Context) {
 				c.late = now
 			}
 		}
+		if !c.moved.IsZero() {
+			c.gaps[c.nextGap] = now.Sub(c.moved)
+			c.nextGap = (c.nextGap + 1) % keptGaps
+		}
 		c.stored, c.moved = rv, now
 	}
 	c.sampled = now
@@ -123,25 +157,25 @@ func (c *probed) sample(ctx context.Context) {
 	c.evaluate(ctx)
 }
 
-// caughtUp reports, after a watch was taken, that the cache was late and not quiet: it has passed the fence
-// itself. Then its next probe must not wait for longer because of the watch.
-func (c *probed) caughtUp() bool {
+// moves is true if the store has moved not long ago, or since it was at stored: it may be given time.
+func (c *probed) moves(stored string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.caught = freshness.Passed(c.informer.GetStore().LastStoreSyncResourceVersion(), c.fences[0].ResourceVersion)
-	return c.caught
+	return time.Since(c.moved) < Period || freshness.Less(stored, c.informer.GetStore().LastStoreSyncResourceVersion())
 }
 
+// wasLate reports, after a watch was taken, that it was needed only because a busy cache was late: it has
+// passed the fence itself by now.
 func (c *probed) wasLate() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.caught
-}
-
-func (c *probed) wasOnTime(onTime bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.caught = c.caught && !onTime
+	long := 0
+	for _, gap := range c.gaps {
+		if gap == 0 || gap > busyGap {
+			long++
+		}
+	}
+	return long <= 1 && freshness.Passed(c.informer.GetStore().LastStoreSyncResourceVersion(), c.fences[0].ResourceVersion)
 }
 
 // knownBehind is true if the cache is known to lack something without asking.
@@ -273,9 +307,15 @@ func (c *probed) remember() {
 	if len(c.history) > historyLength {
 		c.history = c.history[1:]
 	}
-	state, reason := c.state, c.reason
 	c.mu.Unlock()
-	if state == Stalled && c.m.opts.Stalled != nil {
+}
+
+// callForHelp says that the cache is stalled, if it has been for a while.
+func (c *probed) callForHelp() {
+	c.mu.Lock()
+	stalled, reason := c.state == Stalled && time.Since(c.since) >= stalledFor, c.reason
+	c.mu.Unlock()
+	if stalled && c.m.opts.Stalled != nil {
 		c.m.opts.Stalled(c.gvr, reason)
 	}
 }
