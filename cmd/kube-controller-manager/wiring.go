@@ -21,6 +21,9 @@ import (
 // page shows the caches and what waits for them, whether this process leads or not.
 var page = &stalenessmonitor.Page{}
 
+// watches are those of the informers, if the monitor is on.
+var watches = wiring.NewWatches()
+
 // prepare opens, once the gates are known and before anything runs, the seams that are not for one term of
 // leadership. With both gates off it changes nothing.
 func prepare() {
@@ -31,6 +34,7 @@ func prepare() {
 	}
 	if page.Monitoring {
 		app.WrapInformerFactory(wiring.ObserveFactory)
+		app.WrapInformerClients(watches.Clients)
 		metrics.SetCaches(page.Caches)
 	}
 }
@@ -68,7 +72,7 @@ func wire(ctx context.Context, controllerContext *app.ControllerContext, root cl
 		controllerContext.ClientBuilder = wiring.Clients(controllerContext.ClientBuilder, lease)
 	}
 	if page.Monitoring {
-		w.Monitor(wiring.Informers(ctx, controllerContext.InformerFactory, controllerContext.ObjectOrMetadataInformerFactory, controllerContext.RESTMapper))
+		w.Monitor(wiring.Informers(ctx, controllerContext.InformerFactory, controllerContext.ObjectOrMetadataInformerFactory, controllerContext.RESTMapper), watches)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package circuitbreaker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -32,6 +33,7 @@ var (
 // reads before it deletes it, by UID.
 type DeviceTaintGuard struct {
 	EvictionOptions
+	*evictionWaits
 	evictor  consistency.DeviceEvictor
 	claims   *liveReads[*resourceapi.ResourceClaim]
 	rules    *liveReads[*resourceapi.DeviceTaintRule]
@@ -50,6 +52,7 @@ func NewDeviceTaintGuard(ctx context.Context, o EvictionOptions, evictor consist
 	metrics.InitLiveReads(o.Controller, claimsResource, rulesResource, slicesResource)
 	return &DeviceTaintGuard{
 		EvictionOptions: o,
+		evictionWaits:   newEvictionWaits(o.Controller),
 		evictor:         evictor,
 		claims: newLiveReads(ctx, o.Controller, claimsResource, o.Reader, func(ctx context.Context, key string) (*resourceapi.ResourceClaim, error) {
 			namespace, name, _ := strings.Cut(key, "/")
@@ -97,7 +100,7 @@ func (g *DeviceTaintGuard) CalledOff(pod types.UID) {
 	delete(g.waits, pod)
 	g.mu.Unlock()
 	if w != nil {
-		w.end(g.Controller)
+		w.end(g.evictionWaits)
 	}
 }
 
@@ -172,7 +175,13 @@ func (g *DeviceTaintGuard) wait(ctx context.Context, e consistency.DeviceEvictio
 	}
 	g.mu.Unlock()
 	metrics.EvictionWaits(g.Controller, metrics.WaitUnknown)
-	delay, first, tell := w.again(g.Controller, time.Now(), retryAfter(why))
+	resource := claimsResource
+	if unknown := (*unknownError)(nil); errors.As(why, &unknown) {
+		resource = unknown.proof.Resource.GroupResource()
+	}
+	delay, first, tell := w.again(g.evictionWaits, Wait{
+		Object: e.Pod.String(), Resource: resource, For: "a proof that its devices are still tainted, or live reads", Why: why.Error(),
+	}, time.Now(), retryAfter(why))
 	if first {
 		klog.FromContext(ctx).Info("An eviction waits", "controller", g.Controller, "pod", e.Pod, "cause", metrics.WaitUnknown, "why", why.Error())
 	}

@@ -4,8 +4,12 @@
 package circuitbreaker
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 )
@@ -18,6 +22,55 @@ const (
 	// reportEvictionAfter is how long an eviction waits before the pod gets an event about it.
 	reportEvictionAfter = time.Minute
 )
+
+// Wait is something that is put off because it cannot be known whether the server's state calls for it.
+type Wait struct {
+	// Object is the pod, as "namespace/name", or says what else waits.
+	Object string
+	// Resource of the cache that is not known to be fresh.
+	Resource schema.GroupResource
+	// For is what has to happen, Why the reason that it has not.
+	For, Why string
+	Since    time.Time
+}
+
+// evictionWaits are the evictions of one controller that wait now.
+type evictionWaits struct {
+	controller string
+
+	mu      sync.Mutex
+	waiting map[*evictionWait]Wait
+}
+
+func newEvictionWaits(controller string) *evictionWaits {
+	return &evictionWaits{controller: controller, waiting: map[*evictionWait]Wait{}}
+}
+
+// Waits returns the evictions that wait now, in any order.
+func (l *evictionWaits) Waits() []Wait {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Values(l.waiting))
+}
+
+// set notes that w waits, or goes on waiting.
+func (l *evictionWaits) set(w *evictionWait, wait Wait) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.waiting[w]; !known {
+		metrics.WaitingEvictions(l.controller, 1)
+	}
+	l.waiting[w] = wait
+}
+
+func (l *evictionWaits) remove(w *evictionWait) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.waiting[w]; known {
+		delete(l.waiting, w)
+		metrics.WaitingEvictions(l.controller, -1)
+	}
+}
 
 // evictionWait is one eviction's waiting for something to be known. The zero value has not waited yet.
 type evictionWait struct {
@@ -38,17 +91,18 @@ func (w *evictionWait) dueSince(due time.Time) time.Time {
 	return due
 }
 
-// again puts the eviction, due now, off. It returns for how long, whether this is the first time, and
-// whether it is time to tell of it on the pod. More than maxEvictionDelay is waited only if the server
-// asks for it, by atLeast.
-func (w *evictionWait) again(controller string, due time.Time, atLeast time.Duration) (delay time.Duration, first, tell bool) {
+// again puts the eviction, due now, off, as wait says but for Since. It returns for how long, whether this is
+// the first time, and whether it is time to tell of it on the pod. More than maxEvictionDelay is waited only if
+// the server asks for it, by atLeast.
+func (w *evictionWait) again(l *evictionWaits, wait Wait, due time.Time, atLeast time.Duration) (delay time.Duration, first, tell bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	first = !w.waiting
 	if first {
 		w.waiting, w.since, w.tries, w.told = true, due, 0, false
-		metrics.WaitingEvictions(controller, 1)
 	}
+	wait.Since = w.since
+	l.set(w, wait)
 	delay = max(min(minEvictionDelay<<min(w.tries, 8), maxEvictionDelay), min(atLeast, time.Minute))
 	w.tries++
 	tell = !w.told && time.Since(w.since) >= reportEvictionAfter
@@ -57,11 +111,9 @@ func (w *evictionWait) again(controller string, due time.Time, atLeast time.Dura
 }
 
 // end ends the waiting, if any.
-func (w *evictionWait) end(controller string) {
+func (w *evictionWait) end(l *evictionWaits) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.waiting {
-		w.waiting = false
-		metrics.WaitingEvictions(controller, -1)
-	}
+	w.waiting = false
+	l.remove(w)
 }

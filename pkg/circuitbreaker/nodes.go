@@ -73,8 +73,10 @@ type Nodes struct {
 	nodes    map[string]nodeRead
 	reading  int // nodes
 	pass     passState
-	// inconclusiveSince is since when nothing could be verified; reported is set once that was told.
+	// inconclusiveSince is since when nothing could be verified, and cause why; reported is set once that was
+	// told.
 	inconclusiveSince time.Time
+	cause             string
 	reported          bool
 }
 
@@ -162,6 +164,7 @@ func (n *Nodes) waits(ctx context.Context, cause string) {
 	if n.inconclusiveSince.IsZero() {
 		n.inconclusiveSince = n.pass.began
 	}
+	n.cause = cause
 	if n.reported || now.Sub(n.inconclusiveSince) < reportAfter {
 		return
 	}
@@ -170,6 +173,20 @@ func (n *Nodes) waits(ctx context.Context, cause string) {
 	if n.opts.Report != nil {
 		go n.opts.Report(ctx, cause)
 	}
+}
+
+// Waits returns what is put off now because it cannot be verified: the passes, or the marking of silent nodes.
+func (n *Nodes) Waits() []Wait {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.inconclusiveSince.IsZero() {
+		return nil
+	}
+	w := Wait{Object: "silent nodes", Resource: leasesResource, For: "a proof that the leases are fresh, or a live read of them", Why: n.cause, Since: n.inconclusiveSince}
+	if n.held {
+		w.Object = "all nodes"
+	}
+	return []Wait{w}
 }
 
 // hold notes whether the pass is held, and says so when that changes.

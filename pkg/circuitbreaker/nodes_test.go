@@ -163,8 +163,13 @@ func TestReportIsOfOneMinute(t *testing.T) {
 			passes(2, false)
 		}
 		require.Empty(t, s.reports)
+		require.Empty(t, b.Waits())
 		passes(20, true)
 		require.Len(t, s.reports, 1)
+		waits := b.Waits()
+		require.Len(t, waits, 1)
+		require.Equal(t, "silent nodes", waits[0].Object)
+		require.InDelta(t, 20*every, time.Since(waits[0].Since), float64(every))
 	})
 }
 

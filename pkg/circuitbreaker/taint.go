@@ -59,6 +59,7 @@ type EvictionOptions struct {
 // All methods may be called concurrently.
 type TaintGuard struct {
 	EvictionOptions
+	*evictionWaits
 	evictor  consistency.Evictor
 	nodes    *liveReads[*corev1.Node]
 	rechecks *rechecks[string]
@@ -73,6 +74,7 @@ func NewTaintGuard(ctx context.Context, o EvictionOptions, evictor consistency.E
 	metrics.InitLiveReads(o.Controller, nodesResource)
 	return &TaintGuard{
 		EvictionOptions: o,
+		evictionWaits:   newEvictionWaits(o.Controller),
 		evictor:         evictor,
 		nodes:           newLiveReads(ctx, o.Controller, nodesResource, o.Reader, evictor.LiveNode),
 		rechecks:        newRechecks[string](ctx),
@@ -135,7 +137,7 @@ func (g *TaintGuard) Evict(ctx context.Context, e consistency.Eviction, due time
 	var refused *refusal
 	switch {
 	case err == nil, errors.Is(err, errUnwanted), apierrors.IsNotFound(err):
-		state.end(g.Controller)
+		state.end(g.evictionWaits)
 		return nil
 	case errors.As(err, &refused):
 		return g.cancel(ctx, e, view, refused, wanted)
@@ -195,7 +197,7 @@ func (g *TaintGuard) start(e consistency.Eviction, state *taintState, view nodeV
 // cancel calls the eviction off, or puts it off until it is due by what is known now.
 func (g *TaintGuard) cancel(ctx context.Context, e consistency.Eviction, view nodeView, r *refusal, wanted func() bool) *consistency.RetryEviction {
 	state := e.State.(*taintState)
-	state.end(g.Controller)
+	state.end(g.evictionWaits)
 	if !wanted() {
 		return nil
 	}
@@ -204,7 +206,7 @@ func (g *TaintGuard) cancel(ctx context.Context, e consistency.Eviction, view no
 	if r.reason == metrics.CancelTooEarly {
 		logger.Info("An eviction is put off: the taints are tolerated for longer", "controller", g.Controller, "pod", e.Pod, "node", e.Node, "until", r.at, "basis", view)
 		e.Start = r.start
-		return &consistency.RetryEviction{At: r.at, Eviction: e, Cancelled: func() { state.end(g.Controller) }}
+		return &consistency.RetryEviction{At: r.at, Eviction: e, Cancelled: func() { state.end(g.evictionWaits) }}
 	}
 	logger.Info("An eviction is cancelled: the server's state does not call for it", "controller", g.Controller, "pod", e.Pod, "node", e.Node, "reason", r.reason, "basis", view)
 	if r.reason == metrics.CancelReplaced {
@@ -223,11 +225,15 @@ func (g *TaintGuard) cancel(ctx context.Context, e consistency.Eviction, view no
 func (g *TaintGuard) wait(ctx context.Context, e consistency.Eviction, due time.Time, cause metrics.WaitCause, why error) *consistency.RetryEviction {
 	state := e.State.(*taintState)
 	if ctx.Err() != nil {
-		state.end(g.Controller)
+		state.end(g.evictionWaits)
 		return nil
 	}
 	metrics.EvictionWaits(g.Controller, cause)
-	delay, first, tell := state.again(g.Controller, due, retryAfter(why))
+	awaits := "a proof that its node is still tainted, or a live read of it"
+	if cause == metrics.WaitFailed {
+		awaits = "the requests that evict it to succeed"
+	}
+	delay, first, tell := state.again(g.evictionWaits, Wait{Object: e.Pod.String(), Resource: nodesResource, For: awaits, Why: why.Error()}, due, retryAfter(why))
 	if first {
 		klog.FromContext(ctx).Info("An eviction waits", "controller", g.Controller, "pod", e.Pod, "node", e.Node, "cause", cause, "why", why.Error())
 	}
@@ -236,7 +242,7 @@ func (g *TaintGuard) wait(ctx context.Context, e consistency.Eviction, due time.
 			e.Node, time.Since(state.dueSince(due)).Round(time.Second), why))
 	}
 	// Whole seconds, so that those that wait together are tried together and share what is asked for them.
-	return &consistency.RetryEviction{At: time.Now().Add(delay).Truncate(time.Second), Eviction: e, Cancelled: func() { state.end(g.Controller) }}
+	return &consistency.RetryEviction{At: time.Now().Add(delay).Truncate(time.Second), Eviction: e, Cancelled: func() { state.end(g.evictionWaits) }}
 }
 
 // retryAfter is how long the server wants to be left alone.

@@ -52,6 +52,7 @@ type evictions struct {
 	// refuse makes every write of a pod fail.
 	refuse atomic.Bool
 	reads  int
+	guard  *TaintGuard
 	mu     sync.Mutex // guards reports, down and reads
 }
 
@@ -176,12 +177,13 @@ type guardStore struct {
 }
 
 func (s guardStore) GuardEvictions(ctx context.Context, evictor consistency.Evictor) consistency.EvictionGuard {
-	return NewTaintGuard(ctx, EvictionOptions{Controller: evictionController, Prove: s.e.prove, Reader: NewBudget(DefaultRate, DefaultBurst),
+	s.e.guard = NewTaintGuard(ctx, EvictionOptions{Controller: evictionController, Prove: s.e.prove, Reader: NewBudget(DefaultRate, DefaultBurst),
 		Report: func(_ types.NamespacedName, uid types.UID, message string) {
 			s.e.mu.Lock()
 			defer s.e.mu.Unlock()
 			s.e.reports = append(s.e.reports, string(uid)+": "+message)
 		}}, evictor)
+	return s.e.guard
 }
 
 // prove takes a fence's time, and tells the truth.
@@ -512,6 +514,12 @@ func TestEvictionWaitsUntilSomethingIsKnown(t *testing.T) {
 				require.Contains(t, e.reports[0], "Eviction because of the taints of node node has been due for 1m")
 				require.Contains(t, e.reports[0], "no server")
 				require.LessOrEqual(t, e.reads, 130, "one read for all pods, every 30 s")
+				waits := e.guard.Waits()
+				require.Len(t, waits, 20)
+				require.Contains(t, waits[0].Object, "/pod")
+				require.Equal(t, nodesResource, waits[0].Resource)
+				require.Contains(t, waits[0].Why, "no server")
+				require.InDelta(t, time.Hour+50*time.Second, time.Since(waits[0].Since), float64(5*time.Second), "since it was due")
 				e.setDown(false)
 				left := 0
 				if !tainted {
@@ -519,6 +527,7 @@ func TestEvictionWaitsUntilSomethingIsKnown(t *testing.T) {
 				}
 				require.Equal(t, left, e.after(maxEvictionDelay))
 				require.Zero(t, waiting(t))
+				require.Empty(t, e.guard.Waits())
 			})
 		})
 	}

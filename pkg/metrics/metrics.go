@@ -96,7 +96,7 @@ func Register() {
 			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, relists, fences,
 			liveReads, budgetWaits, breakerOpen, breakerTrips, heldPasses, verifications,
 			cancelledEvictions, evictionWaits, waitingEvictions,
-			stateChanges, probes, probeDuration, probeBytes, stalenessRewinds)
+			stateChanges, probes, probeDuration, probeBytes, stalenessRewinds, endedWatches)
 		legacyregistry.CustomMustRegister(cacheCollector)
 	})
 }

@@ -57,6 +57,10 @@ var (
 		Subsystem: informers, Name: "rewinds_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of times a fence showed that the server's resource versions of a resource went backward.",
 	}, byResource)
+	endedWatches = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: informers, Name: "ended_watches_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of watches that were ended because they held back what the server had, so that the informer takes up a new one.",
+	}, byResource)
 )
 
 const (
@@ -96,6 +100,7 @@ func (s *Staleness) Watched(r schema.GroupVersionResource) {
 	}
 	probeBytes.WithLabelValues(labels(r)...).Add(0)
 	stalenessRewinds.WithLabelValues(labels(r)...).Add(0)
+	endedWatches.WithLabelValues(labels(r)...).Add(0)
 }
 
 // Unwatched implements stalenessmonitor.Metrics: no series of the resource is left.
@@ -112,6 +117,7 @@ func (s *Staleness) Unwatched(r schema.GroupVersionResource) {
 	probeDuration.DeletePartialMatch(match)
 	probeBytes.DeletePartialMatch(match)
 	stalenessRewinds.DeletePartialMatch(match)
+	endedWatches.DeletePartialMatch(match)
 }
 
 // count calls add unless the resource is gone.
@@ -151,6 +157,11 @@ func (s *Staleness) Bytes(r schema.GroupVersionResource, n int) {
 // Rewind implements freshness.Metrics.
 func (s *Staleness) Rewind(r schema.GroupVersionResource) {
 	s.count(r, func() { stalenessRewinds.WithLabelValues(labels(r)...).Inc() })
+}
+
+// WatchesEnded counts watches that were ended because they were stalled.
+func (s *Staleness) WatchesEnded(r schema.GroupVersionResource, n int) {
+	s.count(r, func() { endedWatches.WithLabelValues(labels(r)...).Add(float64(n)) })
 }
 
 // caches publishes what the monitor knows at the time of a scrape: an age is never older than that.

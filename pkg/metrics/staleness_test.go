@@ -45,6 +45,7 @@ func TestNoSeriesOfWhatIsGone(t *testing.T) {
 	require.Equal(t, map[string]int{
 		informers + "_state_changes_total": 5, informers + "_probes_total": 5, informers + "_probe_duration_seconds": 2,
 		informers + "_probe_response_bytes_total": 1, informers + "_rewinds_total": 1,
+		informers + "_ended_watches_total": 1,
 	}, seriesOf(t, "widgets"), "they exist from the start")
 	s.Probed(widgets, "Throttled", time.Second)
 	require.Equal(t, 6, seriesOf(t, "widgets")[informers+"_probes_total"])
@@ -56,13 +57,14 @@ func TestNoSeriesOfWhatIsGone(t *testing.T) {
 		s.Watch(widgets, "", time.Second)
 		s.Bytes(widgets, 100)
 		s.Rewind(widgets)
+		s.WatchesEnded(widgets, 1)
 	}
 	count()
 	s.Unwatched(widgets)
 	count()
 	require.Empty(t, seriesOf(t, "widgets"), "and no more once the resource is gone")
 	s.Watched(widgets)
-	require.Len(t, seriesOf(t, "widgets"), 5)
+	require.Len(t, seriesOf(t, "widgets"), 6)
 	s.Unwatched(widgets)
 }
 

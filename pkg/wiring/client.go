@@ -12,33 +12,27 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// recordingBuilder makes the controllers' clients as the builder it wraps does, with the recorder in
-// their transport, and before it the refusal to write without the leader lease.
-type recordingBuilder struct {
+// wrappedBuilder makes clients as the builder that it has, with something more around their transport.
+type wrappedBuilder struct {
 	clientbuilder.ControllerClientBuilder
-	lease *Lease // nil: without leader election
+	wrap func(next http.RoundTripper) http.RoundTripper
 }
 
-func (b recordingBuilder) Config(name string) (*restclient.Config, error) {
+func (b wrappedBuilder) Config(name string) (*restclient.Config, error) {
 	config, err := b.ControllerClientBuilder.Config(name)
 	if err != nil {
 		return nil, err
 	}
 	config = restclient.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		if b.lease != nil {
-			next = leaderOnly{next, *b.lease}
-		}
-		return recorder{next}
-	})
+	config.Wrap(b.wrap)
 	return config, nil
 }
 
-func (b recordingBuilder) ConfigOrDie(name string) *restclient.Config {
+func (b wrappedBuilder) ConfigOrDie(name string) *restclient.Config {
 	return orDie(b.Config(name))
 }
 
-func (b recordingBuilder) Client(name string) (clientset.Interface, error) {
+func (b wrappedBuilder) Client(name string) (clientset.Interface, error) {
 	config, err := b.Config(name)
 	if err != nil {
 		return nil, err
@@ -46,7 +40,7 @@ func (b recordingBuilder) Client(name string) (clientset.Interface, error) {
 	return clientset.NewForConfig(config)
 }
 
-func (b recordingBuilder) ClientOrDie(name string) clientset.Interface {
+func (b wrappedBuilder) ClientOrDie(name string) clientset.Interface {
 	return orDie(b.Client(name))
 }
 

@@ -8,14 +8,16 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 )
 
 // Monitor measures how old the informers' caches are until the term of leadership ends. Its fences are
-// those of the proofs, so that what it has proven nobody else has to ask for.
-func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalenessmonitor.Informer) {
+// those of the proofs, so that what it has proven nobody else has to ask for. A watch that it finds stalled is
+// ended, if it is one of watches.
+func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalenessmonitor.Informer, watches *Watches) {
 	m := stalenessmonitor.New(stalenessmonitor.Options{
 		Prover:    w.proofs.prover,
 		Metrics:   w.proofs.counts,
@@ -24,9 +26,14 @@ func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalen
 			store := informer.GetStore()
 			w.proofs.view(gvr, store, w.tracker.Register(gvr.GroupResource(), store))
 		},
+		Stalled: func(gvr schema.GroupVersionResource, reason string) {
+			if reason == stalenessmonitor.ReasonWatch {
+				w.proofs.counts.WatchesEnded(gvr, watches.End(w.ctx, gvr))
+			}
+		},
 	})
 	w.proofs.mu.Lock()
-	w.proofs.onRewound = m.Rewound
+	w.proofs.onRewound, w.proofs.onFenced = m.Rewound, m.Fenced
 	w.proofs.mu.Unlock()
 	w.mu.Lock()
 	w.monitor = m
@@ -66,7 +73,7 @@ func (w *Wiring) Waits() []stalenessmonitor.Wait {
 	var out []stalenessmonitor.Wait
 	for _, wait := range w.tracker.Waiting() {
 		out = append(out, stalenessmonitor.Wait{
-			Controller: wait.Controller, Owner: wait.Owner.String(), Resource: wait.Resource, Since: wait.Since,
+			Controller: wait.Controller, Owner: key(wait.Owner), Resource: wait.Resource, Since: wait.Since,
 			For: awaited(wait), Why: why(wait),
 		})
 	}
@@ -93,17 +100,34 @@ func why(w rvtracker.Wait) string {
 	return string(w.Why)
 }
 
-// waits are the owners that wait for a proof, or for the first one.
+// waiter is a breaker, or a guard of evictions, that says what it puts off.
+type waiter interface{ Waits() []circuitbreaker.Wait }
+
+// guarded notes a guard of the controller's disruptive actions, whose waits are then shown.
+func guarded[G waiter](s *Store, guard G) G {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.guards = append(s.guards, guard)
+	return guard
+}
+
+// waits are the owners that wait for a proof, or for the first one, and what the guards put off.
 func (s *Store) waits() []stalenessmonitor.Wait {
 	var out []stalenessmonitor.Wait
 	s.mu.Lock()
 	for owner, r := range s.retrying {
 		out = append(out, stalenessmonitor.Wait{
-			Controller: s.name, Owner: owner.String(), Resource: r.resource, Since: r.since,
+			Controller: s.name, Owner: key(owner), Resource: r.resource, Since: r.since,
 			For: "a proof that the cache is fresh, before something is deleted", Why: r.proof.String(),
 		})
 	}
+	guards := s.guards
 	s.mu.Unlock()
+	for _, guard := range guards {
+		for _, w := range guard.Waits() {
+			out = append(out, stalenessmonitor.Wait{Controller: s.name, Owner: w.Object, Resource: w.Resource, Since: w.Since, For: w.For, Why: w.Why})
+		}
+	}
 	if s.start == nil {
 		return out
 	}
@@ -111,7 +135,7 @@ func (s *Store) waits() []stalenessmonitor.Wait {
 	defer s.start.mu.Unlock()
 	for owner, since := range s.start.waiting {
 		out = append(out, stalenessmonitor.Wait{
-			Controller: s.name, Owner: owner.String(), Resource: s.start.behind.Resource.GroupResource(), Since: since,
+			Controller: s.name, Owner: key(owner), Resource: s.start.behind.Resource.GroupResource(), Since: since,
 			For: "proof that the caches are as new as the start of leadership", Why: s.start.behind.String(),
 		})
 	}

@@ -65,7 +65,7 @@ func (s *NodeStore) EnsureReady(types.NamespacedName) error { return nil }
 
 // NodeBreaker is what consistency.NewNodeBreaker asks for.
 func (s *NodeStore) NodeBreaker(client clientset.Interface, grace time.Duration) consistency.NodeBreaker {
-	nodes := circuitbreaker.NewNodes(circuitbreaker.NodesOptions{
+	nodes := guarded(s.Store, circuitbreaker.NewNodes(circuitbreaker.NodesOptions{
 		Controller: s.name,
 		Grace:      grace,
 		Prove:      s.prove,
@@ -97,7 +97,7 @@ func (s *NodeStore) NodeBreaker(client clientset.Interface, grace time.Duration)
 		},
 		Budget: s.budget,
 		Report: s.report,
-	})
+	}))
 	return &nodeBreaker{Nodes: nodes, start: s.start}
 }
 
@@ -125,6 +125,9 @@ func lookup[T any](s *NodeStore, resource schema.GroupResource, key string) (non
 	return found
 }
 
+// allNodes stands for a pass among what waits for the start of leadership.
+var allNodes = types.NamespacedName{Name: "all nodes"}
+
 // nodeBreaker holds the first pass back until the caches are as new as the start of leadership.
 type nodeBreaker struct {
 	*circuitbreaker.Nodes
@@ -139,9 +142,11 @@ func (b *nodeBreaker) BeginPass(ctx context.Context) bool {
 	if b.start != nil && !b.start.done.Load() {
 		b.since.Do(func() { b.until = time.Now().Add(startLimit) })
 		if time.Now().Before(b.until) {
+			_ = b.start.check(allNodes)
 			klog.FromContext(ctx).Info("The first pass over the nodes waits for caches as new as the start of leadership", "atMost", startLimit)
 			return false
 		}
+		b.start.giveUp(allNodes)
 	}
 	return b.Nodes.BeginPass(ctx)
 }

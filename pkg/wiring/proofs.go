@@ -36,6 +36,8 @@ type proofs struct {
 	scopes  map[schema.GroupVersionResource]scope
 	// onRewound, unless nil, is told of every rewind.
 	onRewound func(schema.GroupVersionResource)
+	// onFenced, unless nil, is told of every fence.
+	onFenced func(schema.GroupVersionResource, freshness.Fence)
 }
 
 // The budget is for the monitor, which takes no more than 40 requests a second, and 20 for what waits.
@@ -48,7 +50,7 @@ func newProofs(config *rest.Config, mapper meta.RESTMapper) (*proofs, error) {
 	p := &proofs{mapper: mapper, counts: &metrics.Staleness{}, sources: map[schema.GroupVersionResource]*rvtracker.Source{}, scopes: map[schema.GroupVersionResource]scope{}}
 	prover, err := freshness.New(freshness.Options{
 		Config: config, QPS: proverQPS, Burst: proverBurst, Metrics: p.counts,
-		Namespaced: p.namespaced, OnFence: p.onFence, OnRewind: p.onRewind,
+		Namespaced: p.namespaced, OnFence: p.onFence, OnFenced: p.fenced, OnRewind: p.onRewind,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the prover: %w", err)
@@ -140,6 +142,16 @@ func (p *proofs) onFence(gvr schema.GroupVersionResource) (answered func(freshne
 	}
 	token := source.BeginFence()
 	return func(f freshness.Fence) { source.ObserveFence(token, f.ResourceVersion) }
+}
+
+// fenced tells the monitor of every fence, whoever asked for it.
+func (p *proofs) fenced(gvr schema.GroupVersionResource, f freshness.Fence) {
+	p.mu.Lock()
+	tell := p.onFenced
+	p.mu.Unlock()
+	if tell != nil {
+		tell(gvr, f)
+	}
 }
 
 // onRewind leaves to the tracker what it has been told of by onFence.

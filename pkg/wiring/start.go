@@ -64,6 +64,13 @@ func (s *start) check(owner types.NamespacedName) error {
 	return &startError{owner: owner, proof: s.behind}
 }
 
+// giveUp forgets an owner that waits no longer.
+func (s *start) giveUp(owner types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waiting, owner)
+}
+
 // run proves the caches of the resources one by one, then wakes who waited. It gives up on a resource
 // of which nothing can ever be proven.
 func (s *start) run(ctx context.Context, controller string, p prover, since time.Time, resources []schema.GroupResource, wake func(types.NamespacedName)) {

@@ -63,6 +63,8 @@ type Store struct {
 	// retrying are the owners that wait for a proof; refused, those that have had none since their last
 	// wait ended.
 	retrying, refused map[types.NamespacedName]refusal
+	// guards are those of the controller's disruptive actions.
+	guards []waiter
 	// unsettled are the owners' writes of unknown outcome.
 	unsettled unsettledWrites
 }

@@ -22,7 +22,7 @@ func (s *Store) GuardEvictions(ctx context.Context, evictor consistency.Evictor)
 	if s.prover == nil || s.budget == nil {
 		return nil
 	}
-	return circuitbreaker.NewTaintGuard(ctx, s.evictionOptions(), evictor)
+	return guarded(s, circuitbreaker.NewTaintGuard(ctx, s.evictionOptions(), evictor))
 }
 
 func (s *Store) evictionOptions() circuitbreaker.EvictionOptions {
@@ -44,5 +44,5 @@ func (s *Store) GuardDeviceEvictions(ctx context.Context, evictor consistency.De
 	if s.prover == nil || s.budget == nil {
 		return nil
 	}
-	return circuitbreaker.NewDeviceTaintGuard(ctx, s.evictionOptions(), evictor)
+	return guarded(s, circuitbreaker.NewDeviceTaintGuard(ctx, s.evictionOptions(), evictor))
 }

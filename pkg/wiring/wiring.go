@@ -6,6 +6,7 @@ package wiring
 import (
 	"cmp"
 	"context"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -61,7 +62,12 @@ func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, event
 // Clients returns a builder whose clients record the writes of every reconcile in the store of the
 // controller that makes it, and write nothing once lease has run out, unless it is nil.
 func Clients(builder clientbuilder.ControllerClientBuilder, lease *Lease) clientbuilder.ControllerClientBuilder {
-	return recordingBuilder{builder, lease}
+	return wrappedBuilder{builder, func(next http.RoundTripper) http.RoundTripper {
+		if lease != nil {
+			next = leaderOnly{next, *lease}
+		}
+		return recorder{next}
+	}}
 }
 
 // relist has every informer of the process list anew: whatever etcd was restored from, none of them has seen
