@@ -25,6 +25,8 @@ import (
 const (
 	belowTruth = time.Second
 	aboveTruth = stalenessPeriod + 2*time.Second
+	// sharedInformers is the client of the informers of built-in resources.
+	sharedInformers = "shared-informers"
 )
 
 var (
@@ -82,12 +84,12 @@ func (r *run) compare(ctx context.Context, lasts time.Duration, worst *margins, 
 	for end := time.Now().Add(lasts); time.Now().Before(end) && ctx.Err() == nil; {
 		before := map[schema.GroupResource]time.Time{}
 		for _, resource := range resources {
-			before[resource] = r.Proxy.Progress(resource).OldestWaiting
+			before[resource] = r.Proxy.WaitingSince(resource, sharedInformers)
 		}
 		z := stalenessz(ctx, r)
 		for _, resource := range resources {
 			c, _ := cacheOf(z, resource)
-			if after := r.Proxy.Progress(resource).OldestWaiting; !after.Equal(before[resource]) || c.AgeSeconds == nil {
+			if after := r.Proxy.WaitingSince(resource, sharedInformers); !after.Equal(before[resource]) || c.AgeSeconds == nil {
 				if c.AgeSeconds == nil {
 					r.violate(oracle.Violation{Oracle: "M", Rule: "no age", Object: resource.String(), Time: z.Time})
 				}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -85,6 +86,93 @@ func (r *run) untold(ctx context.Context) {
 	if _, err := r.KCM.Get(ctx, stalenessmonitor.Path); err != nil {
 		r.violate(oracle.Violation{Oracle: "M", Rule: "nothing tells the age of a cache", Object: stalenessmonitor.Path, Time: time.Now(), Detail: err.Error()})
 	}
+}
+
+const (
+	// freshAgain is how soon after its watch was held the cache of a busy resource must be fresh.
+	freshAgain = 20 * time.Second
+	// heldOn is how long an arm that does nothing about it is watched.
+	heldOn = time.Minute
+
+	ruleBehind = "cache stays behind a held watch"
+)
+
+// One watch stream is held, as by a connection that has come to grief on the way: new ones are not. Stock has what is
+// held when the server ends the stream, after 5 to 10 min.
+var _ = describe(scenario{
+	number: 11, title: "one watch stream held; ended and taken up anew", label: ordinary, gate: gates.MonitorInformerStaleness, mutants: []string{"watch-end"}, gaps: []int{11},
+	hurts: rig.U1, rules: []string{ruleBehind},
+	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 20}}}, idle: true,
+	timeout: 6 * time.Minute,
+	run: func(ctx context.Context, r *run) {
+		stop := churn(ctx, r)
+		defer stop()
+		if r.Arm == rig.P {
+			r.measured(ctx)
+		}
+		for _, resource := range []schema.GroupResource{truth.Leases, truth.Pods} {
+			target := informersOf(resource)
+			target.Running = true
+			fault := r.inject(target, faultproxy.Hold{})
+			since := fault.Stats().Since
+			waits := func() bool {
+				at := r.Proxy.WaitingSince(resource, sharedInformers)
+				return !at.IsZero() && at.Before(since.Add(time.Second))
+			}
+			r.eventually(ctx, "an event to be held", func() (bool, error) { return waits(), nil })
+			err := rig.Wait(ctx, heldOn, "the cache to be handed it", func() (bool, error) { return !waits(), nil })
+			took := time.Since(since)
+			r.figure(resource.Resource+": handed after", "%.1fs", took.Seconds())
+			if err != nil || took > freshAgain {
+				r.violate(oracle.Violation{Oracle: "L", Rule: ruleBehind, Object: resource.String(), Time: time.Now(), Detail: fmt.Sprintf("%v; %v", took, err)})
+			}
+			if r.Arm == rig.P {
+				r.healed(ctx, resource)
+				r.figure(resource.Resource+": fresh after", "%.1fs", time.Since(since).Seconds())
+				if took := time.Since(since); took > freshAgain {
+					r.violate(oracle.Violation{Oracle: "M", Rule: ruleBehind, Object: resource.String(), Time: time.Now(), Detail: took.String()})
+				}
+				opened, listed := r.takenUp(since, resource)
+				ended := series(ctx, r, "informer_staleness_ended_watches_total", fmt.Sprintf("resource=%q", resource.Resource))
+				r.figure(resource.Resource+": ended, opened, listed", "%.0f, %d, %d", ended, opened, listed)
+				gomega.Expect([]int{int(ended), opened, listed}).To(gomega.Equal([]int{1, 1, 0}), "one watch is ended, one is taken up, and nothing is listed")
+			}
+			fault.Clear()
+		}
+		if r.Arm != rig.P {
+			return
+		}
+		// New watches are held, too: an apiserver is not flooded with them.
+		fault := r.inject(informersOf(truth.Pods), faultproxy.Hold{})
+		since := fault.Stats().Since
+		r.passes(ctx, "the fault to last", since, heldOn)
+		opened, listed := r.takenUp(since, truth.Pods)
+		r.figure("held on: opened, listed", "%d, %d", opened, listed)
+		gomega.Expect(opened).To(gomega.And(gomega.BeNumerically(">=", 1), gomega.BeNumerically("<=", 2)), "in a minute")
+		gomega.Expect(listed).To(gomega.BeZero())
+		fault.Clear()
+		r.healed(ctx, truth.Pods)
+	},
+})
+
+// takenUp counts the watches of a resource that informers have opened since a time, and their lists.
+func (r *run) takenUp(since time.Time, resource schema.GroupResource) (opened, listed int) {
+	ginkgo.GinkgoHelper()
+	events, err := r.Audit()
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	for i := range events {
+		e := &events[i]
+		if !isSharedInformer(e, resource) || e.RequestReceivedTimestamp.Before(since) {
+			continue
+		}
+		switch {
+		case e.Verb == "list" || strings.Contains(e.RequestURI, "sendInitialEvents=true"):
+			listed++
+		case e.Verb == "watch" && e.Stage == "ResponseStarted":
+			opened++
+		}
+	}
+	return opened, listed
 }
 
 // toldEverywhere: the metric and the log say it, too.

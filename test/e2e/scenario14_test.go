@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,15 +18,25 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
 )
 
-// calm is how long nothing may be found amiss in the ordinary run; longCalm in the long one, as B8 asks.
 const (
-	calm     = 75 * time.Second
-	longCalm = time.Hour
+	// calm is how long nothing may be found amiss in the ordinary run.
+	calm = 75 * time.Second
+	// calmVariable is for how long in the long one, instead of the hour that B8 asks for.
+	calmVariable = "CALM"
+	// lookEvery is how often the page is looked at.
+	lookEvery = 500 * time.Millisecond
 	// quietBound is what pkg/stalenessmonitor promises of a quiet resource's age.
 	quietBound = 2*stalenessPeriod + 5*time.Second
 
 	stalenessPeriod = 5 * time.Second
 )
+
+func longCalm() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv(calmVariable)); err == nil {
+		return d
+	}
+	return time.Hour
+}
 
 // No bookmark comes, of a busy resource and of quiet ones, for longer than bookmarks are apart. Nothing is
 // missing, so nobody is hurt, and the monitor must not say that anything is.

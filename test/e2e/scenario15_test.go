@@ -8,24 +8,29 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
+	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/truth"
 )
 
-// Nothing is wrong: leases are busy, most resources quiet, etcd tells of its progress every 10 min, its default.
-// The figures are those of B8.
+// Nothing is wrong: leases are busy, most resources quiet, or all that a cluster does goes on; etcd tells of its
+// progress every 10 min, its default. The figures are those of B8.
 var (
-	_ = describe(undisturbed(calm, ordinary))
-	_ = describe(undisturbed(longCalm, long))
+	_ = describe(undisturbed("quiet", calm, ordinary, nil))
+	_ = describe(undisturbed("quiet", longCalm(), long, nil))
+	_ = describe(undisturbed("busy", longCalm(), long, daysWork))
 )
 
-func undisturbed(lasts time.Duration, label string) scenario {
+// undisturbed has nothing but work, unless that is nil, happen to a cluster.
+func undisturbed(name string, lasts time.Duration, label string, work func(ctx context.Context, r *run) (stop func())) scenario {
 	return scenario{
-		number: 15, title: fmt.Sprintf("quiet resources with a 10 min etcd progress interval, %v", lasts), label: label, gate: gates.MonitorInformerStaleness, mutants: ifOrdinary(label, "quiet-proof"),
-		options: rig.Options{Cluster: controlplane.Options{
+		number: 15, title: fmt.Sprintf("%s cluster with a 10 min etcd progress interval, %v", name, lasts), label: label, gate: gates.MonitorInformerStaleness, mutants: ifOrdinary(label, "quiet-proof"),
+		options: rig.Options{Record: []schema.GroupResource{truth.Pods, truth.Nodes, truth.DaemonSets, truth.ControllerRevisions, truth.ReplicaSets}, Cluster: controlplane.Options{
 			Nodes: controlplane.NodeOptions{Count: 20},
 			Etcd:  controlplane.ProcessOptions{Args: []string{"--watch-progress-notify-interval=10m"}},
 		}}, idle: true,
@@ -37,6 +42,10 @@ func undisturbed(lasts time.Duration, label string) scenario {
 			before, began := probeCost{}, time.Now()
 			if r.Arm == rig.P {
 				before = probeCosts(ctx, r)
+			}
+			if work != nil {
+				stop := work(ctx, r)
+				defer stop()
 			}
 			r.calm(ctx, lasts)
 			if r.Arm != rig.P {
@@ -65,8 +74,10 @@ func (r *run) calm(ctx context.Context, lasts time.Duration) {
 	}
 	before := falseAlarms(ctx, r)
 	var oldest float64
+	seen := map[stalenessmonitor.State]int{}
 	for end := time.Now().Add(lasts); time.Now().Before(end) && ctx.Err() == nil; {
 		for _, c := range stalenessz(ctx, r).Caches {
+			seen[c.State]++
 			switch {
 			case c.State != stalenessmonitor.Fresh && c.State != stalenessmonitor.Quiet:
 				r.violate(oracle.Violation{Oracle: "M", Rule: "false alarm", Object: c.Resource, Time: time.Now(), Detail: fmt.Sprintf("%s: %s %s", c.State, c.Reason, c.Detail)})
@@ -77,7 +88,7 @@ func (r *run) calm(ctx context.Context, lasts time.Duration) {
 			}
 		}
 		select {
-		case <-time.After(500 * time.Millisecond):
+		case <-time.After(lookEvery):
 		case <-ctx.Done():
 		}
 	}
@@ -85,4 +96,5 @@ func (r *run) calm(ctx context.Context, lasts time.Duration) {
 		r.violate(oracle.Violation{Oracle: "M", Rule: "false alarm", Time: time.Now(), Detail: fmt.Sprintf("%.0f changes of state in %v", alarms, lasts)})
 	}
 	r.figure("oldest age published", "%.1fs", oldest)
+	r.figure("states seen", "%v", seen)
 }

@@ -6,6 +6,7 @@ package e2e
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
@@ -48,7 +49,12 @@ var _ = describe(scenario{
 		r.eventually(ctx, "the DaemonSet to be complete", done(r.daemonSetDone(ds, compactedNodes)))
 		makeOrphans(ctx, r)
 
-		hold := r.inject(faultproxy.Target{Resource: truth.Pods, Running: true}, faultproxy.Hold{})
+		var moved atomic.Bool
+		held := informersOf(truth.Pods)
+		informers := held.Match
+		// Also those that are taken up in place of a stalled one, but not what comes after the move.
+		held.Match = func(req faultproxy.Request) bool { return informers(req) && !moved.Load() }
+		hold := r.inject(held, faultproxy.Hold{})
 		cacheRV := r.Proxy.Progress(truth.Pods).Delivered.ResourceVersion
 		owners := adoptAndDelete(ctx, r)
 		deleteOn(ctx, r, ds, r.Cluster.Nodes().Names()[heldOwners:2*heldOwners])
@@ -59,15 +65,16 @@ var _ = describe(scenario{
 
 		edited := time.Now()
 		editAll(ctx, r, owners)
-		moved := time.Now()
+		moving := time.Now()
 		r.proves(hold, 2*heldOwners, heldFor)
 		// The relist comes through, what follows it has to wait until the wake has been measured.
 		after := r.inject(faultproxy.Target{
 			Resource: truth.Pods, Match: func(r faultproxy.Request) bool { return r.SendInitialEvents },
 		}, faultproxy.Hold{})
+		moved.Store(true)
 		gomega.Expect(r.Proxy.SwitchBackend(second.Name(), faultproxy.EndWatches)).To(gomega.Succeed())
 		caughtUp := r.caughtUp(ctx, truth.Pods, r.lastRV(truth.Pods, isDeleted), stepLimit)
-		r.relisted(moved)
+		r.relisted(moving)
 		r.wakes(ctx, "wake", edited, caughtUp, owners)
 		after.Clear()
 		hold.Clear()

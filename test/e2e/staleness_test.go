@@ -106,9 +106,9 @@ func churn(ctx context.Context, r *run) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// informersOf targets the streams that the informers have, and not those that a probe opens later.
+// informersOf targets the streams of the informers, and not those of probes.
 func informersOf(resource schema.GroupResource) faultproxy.Target {
-	return faultproxy.Target{Resource: resource, Running: true}
+	return faultproxy.Target{Resource: resource, Match: func(r faultproxy.Request) bool { return strings.HasSuffix(r.Client, "-informers") }}
 }
 
 // noticed waits until the page says that a cache is behind, and returns after what time from since.

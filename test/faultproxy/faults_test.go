@@ -20,6 +20,7 @@ func TestTransparentWithoutFaults(t *testing.T) {
 		n, p := h.watch(t, "nodes"), h.watch(t, "pods")
 		h.api.send("nodes", watch.Added, "n1")
 		h.api.send("nodes", watch.Bookmark, "")
+		client := h.proxy.Watches()[0].Request.Client
 		rv := h.api.send("nodes", watch.Deleted, "n1")
 		n.require(t, "ADDED n1", "BOOKMARK", "DELETED n1")
 		h.requireUntouched(t, p)
@@ -27,7 +28,7 @@ func TestTransparentWithoutFaults(t *testing.T) {
 		pr := h.proxy.Progress(nodes)
 		require.Equal(t, rv, pr.Sent.ResourceVersion)
 		require.False(t, pr.Delivered.Time.Before(pr.Sent.Time))
-		require.Zero(t, pr.OldestWaiting)
+		require.Zero(t, h.proxy.WaitingSince(nodes, client))
 
 		close(h.api.open("nodes")[0].end)
 		eventually(t, "the backend's end reaches the client", n.isClosed)
@@ -72,14 +73,41 @@ func TestHold(t *testing.T) {
 		pr := h.proxy.Progress(nodes)
 		require.Equal(t, last, pr.Sent.ResourceVersion)
 		require.NotEqual(t, last, pr.Delivered.ResourceVersion)
-		require.False(t, pr.OldestWaiting.IsZero())
+		client := h.proxy.Watches()[0].Request.Client
+		since := h.proxy.WaitingSince(nodes, client)
+		require.WithinRange(t, since, f.Stats().Since, time.Now())
+		require.Zero(t, h.proxy.WaitingSince(nodes, "another"))
 
 		f.Clear()
 		n.require(t, "ADDED n1", "ADDED n2", "DELETED n1")
 		eventually(t, "the end follows", n.isClosed)
 		require.Equal(t, f.Stats().Held, f.Stats().Released)
 		require.False(t, f.Stats().Until.IsZero())
+		eventually(t, "nothing waits", func() bool { return h.proxy.WaitingSince(nodes, client).IsZero() })
 		f.Clear()
+	})
+}
+
+// An event that is sent again, because the client took up another watch, has waited since it was sent first.
+func TestWaitingOutlivesTheStream(t *testing.T) {
+	inBothEncodings(t, func(t *testing.T, h *harness) {
+		held := h.inject(t, Target{Resource: nodes}, Hold{})
+		n := h.watch(t, "nodes")
+		client := h.proxy.Watches()[0].Request.Client
+		h.api.send("nodes", watch.Bookmark, "")
+		h.api.send("nodes", watch.Added, "n1")
+		eventually(t, "an event waits", func() bool { return !h.proxy.WaitingSince(nodes, client).IsZero() })
+		since := h.proxy.WaitingSince(nodes, client)
+		n.w.Stop()
+		eventually(t, "the stream is gone", func() bool { return len(h.proxy.Watches()) == 0 })
+		require.Equal(t, since, h.proxy.WaitingSince(nodes, client))
+		n = h.watch(t, "nodes")
+		h.api.send("nodes", watch.Added, "n2")
+		eventually(t, "the next waits", func() bool { return held.Stats().Held.Events[watch.Added] == 2 })
+		require.Equal(t, since, h.proxy.WaitingSince(nodes, client))
+		held.Clear()
+		n.require(t, "ADDED n2")
+		eventually(t, "nothing waits", func() bool { return h.proxy.WaitingSince(nodes, client).IsZero() })
 	})
 }
 

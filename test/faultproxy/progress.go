@@ -40,8 +40,6 @@ type Progress struct {
 	// LastSent and LastDelivered are the latest, newest or not: they go backward with a rewind or a lagging
 	// backend.
 	LastSent, LastDelivered Mark
-	// OldestWaiting is when the oldest frame that still waits in an open stream arrived; zero if none waits.
-	OldestWaiting time.Time
 }
 
 type progress struct {

@@ -37,6 +37,7 @@ type Proxy struct {
 	counter       counter
 	journal       journal
 	progress      *progress
+	waiting       *waiting
 	cancel        context.CancelFunc
 	unregister    func() bool
 	served        chan struct{}
@@ -66,6 +67,7 @@ func Start(ctx context.Context, opts Options) (*Proxy, error) {
 		counter:  counter{counts: Counts{}},
 		journal:  journal{size: opts.JournalSize},
 		progress: newProgress(),
+		waiting:  newWaiting(),
 		served:   make(chan struct{}),
 		streams:  map[int64]*stream{},
 		opaque:   sets.New[schema.GroupResource](),
@@ -359,21 +361,14 @@ func (p *Proxy) Watches() []WatchStatus {
 	return out
 }
 
-// Progress says how far the backend and the client are with a resource.
-func (p *Proxy) Progress(gr schema.GroupResource) Progress {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := p.progress.get(gr)
-	for _, s := range p.streams {
-		if s.req.Resource != gr {
-			continue
-		}
-		if t := s.oldestWaiting(); !t.IsZero() && (out.OldestWaiting.IsZero() || t.Before(out.OldestWaiting)) {
-			out.OldestWaiting = t
-		}
-	}
-	return out
+// WaitingSince returns when the backend sent the oldest event of a resource that a client (Request.Client) was
+// not handed; zero if it has all. It holds on when the stream ends and the event is sent again on another.
+func (p *Proxy) WaitingSince(gr schema.GroupResource, client string) time.Time {
+	return p.waiting.since(waitingKey{gr, client})
 }
+
+// Progress says how far the backend and the client are with a resource.
+func (p *Proxy) Progress(gr schema.GroupResource) Progress { return p.progress.get(gr) }
 
 // logWriter turns the HTTP server's log, which knows nothing of contexts, into contextual log lines.
 type logWriter struct{ logger klog.Logger }

@@ -30,6 +30,9 @@ type Request struct {
 	Name        string
 	// UserAgent is the first token of the User-Agent header.
 	UserAgent string
+	// Client is the last part of the User-Agent header, which tells the clients of one process apart: what
+	// follows the last space or slash, such as shared-informers.
+	Client string
 	// ResourceVersion is the query parameter, as the client sent it.
 	ResourceVersion string
 	// SendInitialEvents says that a watch starts with the whole collection (KEP-3157 WatchList).
@@ -43,12 +46,15 @@ func parseRequest(r *http.Request) (Request, error) {
 	}
 	q := r.URL.Query()
 	agent, _, _ := strings.Cut(r.UserAgent(), " ")
+	client := r.UserAgent()
+	client = client[strings.LastIndexAny(client, " /")+1:]
 	req := Request{
 		Verb:              info.Verb,
 		Subresource:       info.Subresource,
 		Namespace:         info.Namespace,
 		Name:              info.Name,
 		UserAgent:         agent,
+		Client:            client,
 		ResourceVersion:   q.Get("resourceVersion"),
 		SendInitialEvents: q.Get("sendInitialEvents") == "true",
 	}

@@ -53,8 +53,6 @@ type stream struct {
 	initial             bool
 	stop                stop
 	lastSent, delivered Mark
-	// leaving is when the first frame of the batch that is being written arrived; zero between batches.
-	leaving time.Time
 }
 
 // WatchStatus is one open watch stream.
@@ -200,6 +198,7 @@ func (s *stream) arrive(fr *frame) {
 	if rv := fr.event.ResourceVersion; rv != "" {
 		s.lastSent = Mark{ResourceVersion: rv, Time: fr.arrived}
 		s.proxy.progress.sent(s.req.Resource, s.lastSent)
+		s.proxy.waiting.sent(s.req, fr.event, fr.arrived)
 	}
 	for _, f := range s.faults {
 		f.saw(fr)
@@ -270,7 +269,6 @@ func (s *stream) due(now time.Time) (batch []*frame, wait time.Duration, how sto
 	s.queue = slices.Delete(s.queue, 0, len(batch))
 	s.queued -= size
 	if len(batch) > 0 {
-		s.leaving = batch[0].arrived
 		wake(s.canRead)
 	}
 	return batch, wait, stopNone
@@ -340,7 +338,6 @@ func (s *stream) markDelivered(batch []*frame) end {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leaving = time.Time{}
 	for _, fr := range batch {
 		for _, f := range fr.heldBy {
 			f.did(ActionReleased, s.id, fr)
@@ -348,6 +345,7 @@ func (s *stream) markDelivered(batch []*frame) end {
 		if rv := fr.event.ResourceVersion; rv != "" {
 			s.delivered = Mark{ResourceVersion: rv, Time: now}
 			s.proxy.progress.delivered(s.req.Resource, s.delivered)
+			s.proxy.waiting.delivered(s.req, rv)
 		}
 	}
 	return batch[len(batch)-1].end
@@ -367,15 +365,6 @@ func (s *stream) discardQueue() {
 	s.queue, s.queued = nil, 0
 	s.mu.Unlock()
 	s.discard(frames)
-}
-
-func (s *stream) oldestWaiting() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.leaving.IsZero() && len(s.queue) > 0 {
-		return s.queue[0].arrived
-	}
-	return s.leaving
 }
 
 func (s *stream) status() WatchStatus {

@@ -94,9 +94,9 @@ var all = []Mutant{
 `,
 	},
 	{
-		Name: "leader-fence", Protection: "no write is sent once the leader lease has run out", File: "pkg/wiring/client.go",
-		Old: "			next = leaderOnly{next, *b.lease}",
-		New: "			_ = leaderOnly{next, *b.lease}",
+		Name: "leader-fence", Protection: "no write is sent once the leader lease has run out", File: "pkg/wiring/wiring.go",
+		Old: "			next = leaderOnly{next, *lease}",
+		New: "			_ = leaderOnly{next, *lease}",
 	},
 	{
 		Name: "rewind", Protection: "resource versions that go backward are seen by a fence", File: "pkg/rvtracker/fence.go",
@@ -110,7 +110,7 @@ var all = []Mutant{
 	},
 	{
 		Name: "taint-guard", Protection: "an eviction is judged again when it is due, by the server's state", File: "pkg/wiring/tainteviction.go",
-		Old: "	return circuitbreaker.NewTaintGuard(ctx, s.evictionOptions(), evictor)",
+		Old: "	return guarded(s, circuitbreaker.NewTaintGuard(ctx, s.evictionOptions(), evictor))",
 		New: "	return nil",
 	},
 	{
@@ -137,6 +137,11 @@ var all = []Mutant{
 		Name: "age", Protection: "an age counts from what is proven, not from the last probe", File: "pkg/stalenessmonitor/probed.go",
 		Old: "	out.Stored, out.Fenced, out.Probed = ",
 		New: "	out.Age = time.Since(c.began)\n	out.Stored, out.Fenced, out.Probed = ",
+	},
+	{
+		Name: "watch-end", Protection: "a watch that is stalled is ended", File: "pkg/wiring/watches.go",
+		Old: "		b.end()",
+		New: "		_ = b.end",
 	},
 	{
 		Name: "quiet-proof", Protection: "a quiet cache is proven to lack nothing", File: "pkg/stalenessmonitor/probe.go",
