@@ -37,6 +37,30 @@ func (p *Prover) Confirm(ctx context.Context, gvr schema.GroupVersionResource, a
 	return r.lookup(asOf, MethodWait)
 }
 
+// ProveAtOnce is Prove for who expects that the cache will not confirm a fence soon, or cannot wait for that:
+// a small collection is listed and compared with the cache at once. So it costs one request, if nothing is
+// known already.
+func (p *Prover) ProveAtOnce(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time) (Proof, error) {
+	r := p.registered(gvr)
+	if r == nil || !r.small() {
+		return p.Prove(ctx, gvr, asOf)
+	}
+	if proof, done := r.unprovable(); done {
+		return proof, nil
+	}
+	start := p.opts.Clock.Now()
+	proof, err := r.shareQuiet(ctx, asOf, r.proveQuiet)
+	p.opts.Metrics.Proof(proof, p.opts.Clock.Since(start))
+	return proof, err
+}
+
+func (r *resource) small() bool {
+	r.mu.Lock()
+	view := r.view
+	r.mu.Unlock()
+	return view != nil && view.Len() <= r.p.opts.SmallCollection
+}
+
 // ProveByWatch is Prove for a cache that did not pass the fence taken at asOf or later: what decides is
 // the short metadata watch, whatever the size of the collection. So it costs one request and, unless
 // something is missing, one bookmark.

@@ -123,6 +123,71 @@ func TestFenceAsksForNoObject(t *testing.T) {
 	}
 }
 
+func TestProveAtOnce(t *testing.T) {
+	requests := func(w *world) [3]int { return [3]int{w.api.count(isFence), w.api.count(isList), w.api.count(isWatch)} }
+	for name, tc := range map[string]struct {
+		opts   Options
+		before func(w *world) // the store has ten objects, at 110; the server is 50 on
+		want   Outcome
+		costs  [3]int // fences, lists, watches
+		takes  time.Duration
+	}{
+		"quiet": {want: Proven, costs: [3]int{0, 1, 0}},
+		"busy": {want: Proven, costs: [3]int{0, 1, 0}, before: func(w *world) {
+			w.api.write("ns/a", "uid", false)
+			w.duringList(func() { w.view.sync(w.api.bump(0)) })
+		}},
+		"behind": {want: Stale, costs: [3]int{0, 1, 0}, takes: 250 * time.Millisecond, before: func(w *world) { w.api.write("ns/a", "uid", false) }},
+		"proven already": {want: Proven, costs: [3]int{1, 0, 0}, before: func(w *world) {
+			w.view.sync(w.api.bump(0))
+			w.takeFence()
+		}},
+		"large": {want: Proven, costs: [3]int{1, 0, 1}, opts: Options{SmallCollection: 9}, takes: 2 * time.Second, before: func(w *world) {
+			w.api.bookmarkAt = 1750 * time.Millisecond
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, tc.opts, func(w *world) {
+				w.api.bump(50)
+				asOf := time.Now()
+				if tc.before != nil {
+					tc.before(w)
+				}
+				start := time.Now()
+				proof, err := w.p.ProveAtOnce(w.Context(), leases, asOf)
+				require.NoError(w, err)
+				require.Equal(w, tc.want, proof.Outcome, proof.String())
+				require.False(w, proof.At.Before(asOf))
+				require.Equal(w, tc.costs, requests(w), "fences, lists, watches")
+				require.Equal(w, tc.takes, time.Since(start))
+			})
+		})
+	}
+	inWorld(t, Options{}, func(w *world) {
+		w.view.set("x", nil)
+		proof, err := w.p.ProveAtOnce(w.Context(), leases, time.Now())
+		require.NoError(w, err)
+		w.requireUnknown(proof, ReasonIncomparable)
+		_, err = w.p.ProveAtOnce(w.Context(), leases.GroupResource().WithVersion("other"), time.Now())
+		require.ErrorIs(w, err, ErrNotRegistered)
+	})
+}
+
+// After a restore with bumped revisions the server's objects are older than what the cache has passed.
+func TestStaleByAnotherHistory(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		w.api.write("ns/a", "uid", false) // 111
+		w.view.sync(111)
+		w.api.mu.Lock()
+		w.api.history = w.api.history[:len(w.api.history)-1]
+		w.api.mu.Unlock()
+		w.api.bump(1000)
+		proof := w.prove(time.Now())
+		require.Equal(w, Stale, proof.Outcome)
+		require.Equal(w, "1111", proof.ResourceVersion, "the cache must be listed anew: it will not wait for what it has passed")
+	})
+}
+
 func TestProveByWatchListsNothing(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		w.api.bump(50)

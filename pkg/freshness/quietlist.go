@@ -149,7 +149,8 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view Cach
 		return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("%d objects in the cache are not those of the rewound server", diff.objects)}
 	}
 	lowest := diff.lowest
-	if lowest == "" {
+	if lowest == "" || Passed(r.storeRV(), lowest) {
+		// After a restore with bumped revisions the store may be past what it lacks, of a history that is gone.
 		lowest = upTo
 	}
 	return r.stale(MethodList, diff.objects, lowest, want.fence), nil

@@ -7,6 +7,7 @@
 package metrics
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -80,6 +81,10 @@ var (
 		Subsystem: subsystem, Name: "refused_writes_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of writes that were not sent because the leader lease had run out.",
 	})
+	relistProofs = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "relist_proofs_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of times a cache was asked about because another one that a controller reads was listed anew, by whether it was proven as new as that.",
+	}, []string{"group", "resource", "result"})
 	fences = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "fences_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of consistent reads of a collection's resource version made for waiting objects, by result.",
@@ -93,7 +98,7 @@ func Register() {
 	register.Do(func() {
 		legacyregistry.MustRegister(waits, waitDuration, parkedOwners, writeToCache, staleCaches, droppedRecords,
 			refusedWrites, unsettledWrites,
-			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, relists, fences,
+			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, relists, relistProofs, fences,
 			liveReads, budgetWaits, breakerOpen, breakerTrips, heldPasses, verifications,
 			cancelledEvictions, evictionWaits, waitingEvictions,
 			stateChanges, probes, probeDuration, probeBytes, stalenessRewinds, endedWatches)
@@ -132,6 +137,9 @@ func (Tracker) Init(controller string, resources ...schema.GroupResource) {
 		rewinds.WithLabelValues(r.Group, r.Resource).Add(0)
 		for _, result := range []string{"ok", "error"} {
 			fences.WithLabelValues(r.Group, r.Resource, result).Add(0)
+		}
+		for _, result := range []freshness.Outcome{freshness.Proven, freshness.Stale, freshness.Unknown} {
+			relistProofs.WithLabelValues(r.Group, r.Resource, string(result)).Add(0)
 		}
 	}
 }
@@ -210,4 +218,16 @@ func (Tracker) Fence(r schema.GroupResource, err error) {
 		result = "error"
 	}
 	fences.WithLabelValues(r.Group, r.Resource, result).Inc()
+}
+
+// Proof implements rvtracker.Metrics.
+func (Tracker) Proof(r schema.GroupResource, err error) {
+	result := freshness.Unknown
+	switch {
+	case err == nil:
+		result = freshness.Proven
+	case errors.Is(err, rvtracker.ErrStale):
+		result = freshness.Stale
+	}
+	relistProofs.WithLabelValues(r.Group, r.Resource, string(result)).Inc()
 }

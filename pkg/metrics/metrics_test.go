@@ -5,6 +5,7 @@ package metrics
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +41,7 @@ func TestSeriesExistAtZero(t *testing.T) {
 			require.Zero(t, m.GetCounter().GetValue()+m.GetGauge().GetValue()+float64(m.GetHistogram().GetSampleCount()), "%s %s", family.GetName(), m)
 		}
 	}
-	require.Len(t, series, 24, "every metric has a series before anything happens: %v", series)
+	require.Len(t, series, 25, "every metric has a series before anything happens: %v", series)
 }
 
 func TestTracker(t *testing.T) {
@@ -59,6 +60,10 @@ func TestTracker(t *testing.T) {
 	m.Rewind(pods)
 	m.Fence(pods, nil)
 	m.Fence(pods, errors.New("no server"))
+	m.Proof(pods, nil)
+	m.Proof(pods, errors.New("no server"))
+	m.Proof(pods, fmt.Errorf("pods: %w", rvtracker.ErrStale))
+	m.Proof(pods, fmt.Errorf("pods: %w", rvtracker.ErrStale))
 
 	require.NoError(t, testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(`
 # HELP stale_controller_parked_owners [ALPHA] Number of objects held back from being reconciled now.
@@ -72,5 +77,10 @@ stale_controller_rewinds_total{group="",resource="pods"} 1
 # TYPE stale_controller_fences_total counter
 stale_controller_fences_total{group="",resource="pods",result="error"} 1
 stale_controller_fences_total{group="",resource="pods",result="ok"} 1
-`), "stale_controller_parked_owners", "stale_controller_rewinds_total", "stale_controller_fences_total"))
+# HELP stale_controller_relist_proofs_total [ALPHA] Number of times a cache was asked about because another one that a controller reads was listed anew, by whether it was proven as new as that.
+# TYPE stale_controller_relist_proofs_total counter
+stale_controller_relist_proofs_total{group="",resource="pods",result="Proven"} 1
+stale_controller_relist_proofs_total{group="",resource="pods",result="Stale"} 2
+stale_controller_relist_proofs_total{group="",resource="pods",result="Unknown"} 1
+`), "stale_controller_relist_proofs_total", "stale_controller_parked_owners", "stale_controller_rewinds_total", "stale_controller_fences_total"))
 }

@@ -24,11 +24,12 @@ type Controller struct {
 	onStale func(StaleReport)
 
 	table *ownerTable
-	// busy counts owners with records and sources that are not usable: zero means
-	// that every owner is ready.
-	busy    atomic.Int32
-	blocked atomic.Int32 // sources that are not usable
-	parked  int          // guarded by Tracker.mu
+	// busy counts owners with records, and what blocks all: zero means that every owner is ready.
+	busy atomic.Int32
+	// blocked counts sources that are not usable, and those that have to be proven first.
+	blocked atomic.Int32
+	parked  int      // guarded by Tracker.mu
+	demands []demand // guarded by Tracker.mu
 }
 
 // ControllerOption is an option of ForController.
@@ -262,7 +263,9 @@ func (c *Controller) ensureReady(hash uint64, name types.NamespacedName) error {
 	if c.blocked.Load() > 0 {
 		for _, s := range c.list {
 			s.settleLocked()
-			if s.usable() || (o != nil && o.find(s) != nil) {
+			d := c.demandOn(s)
+			recorded := o != nil && o.find(s) != nil
+			if d == nil && (s.usable() || recorded) {
 				continue
 			}
 			if !t.running {
@@ -271,10 +274,15 @@ func (c *Controller) ensureReady(hash uint64, name types.NamespacedName) error {
 			if o == nil {
 				o = c.add(hash, name, "")
 			}
-			r := o.ensure(s)
-			r.fseq = t.fenceSeq
-			s.enter(r, version{})
-			s.setGate()
+			if !s.usable() && !recorded {
+				r := o.ensure(s)
+				r.fseq = t.fenceSeq
+				s.enter(r, version{})
+				s.setGate()
+			}
+			if d != nil {
+				o.awaitProof(d)
+			}
 		}
 	}
 	if o == nil {
@@ -341,13 +349,15 @@ func (s *Source) why(r *record) (why Why, awaited string, deleting types.UID) {
 		}
 		return WhyRegressed, v.String(), ""
 	case r == nil:
-		return WhyRegressed, "", ""
+		return WhyUnproven, "", ""
 	case r.idx >= 0:
 		return WhyWrite, r.awaited().String(), ""
 	case r.flags&flagSuspect != 0:
 		return WhySuspect, r.awaited().String(), ""
 	case r.hasDeletes():
 		return WhyDelete, "", r.extra.deletes[0].uid
+	case r.flags&flagUnproven != 0:
+		return WhyUnproven, "", ""
 	}
 	return WhyWrite, r.awaited().String(), ""
 }

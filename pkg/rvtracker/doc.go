@@ -47,6 +47,18 @@
 // monitor within its period. A rewind after which the live RV has grown past all
 // that was known before anybody asked cannot be told from no rewind at all.
 //
+// # Caches of different times
+//
+// An informer lists anew when it cannot resume its watch, and then the world may have jumped by more than the
+// others have seen: after a restore of etcd with bumped revisions nothing goes backward, and each informer
+// is told 410 and lists anew on its own. Who reads them together sees a mix of two times, which never was.
+// So with Options.Prover a relist of one cache has every owner of every controller that reads it wait until
+// that controller's other caches are proven as new as the relist. The hold is in place before the new content
+// can be read. What had passed EnsureReady by then goes on. Nothing is proven before somebody waits for it;
+// then there is one proof per resource under way, and no more than one in 100 ms, whatever number of relists,
+// controllers and owners it is for. First lists hold nobody, and neither does a store that does not tell of
+// relists (a plain Store).
+//
 // # What cannot be proven
 //
 // RVs that cannot be compared (KEP-5504: empty, zero, not a number) are counted

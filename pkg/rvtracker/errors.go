@@ -40,6 +40,12 @@ const (
 	// WhyDoubt: another resource shows that the server was rewound; this one has to be looked at, and its
 	// store listed anew.
 	WhyDoubt Why = "Doubt"
+	// WhyUnproven: another cache that the controller reads was listed anew, and this one is not proven as
+	// new as that.
+	WhyUnproven Why = "Unproven"
+	// WhyUnsettled: the answer to a write was lost, so that its RV is not known. The tracker leaves that to
+	// its users.
+	WhyUnsettled Why = "Unsettled"
 )
 
 // NotReadyError says what an owner waits for. It is returned by
@@ -53,7 +59,7 @@ type NotReadyError struct {
 	Resource schema.GroupResource
 	// Why is the kind of wait.
 	Why Why
-	// AwaitedRV is the RV to be reached; empty for WhyDelete, WhyRelist and WhyDoubt.
+	// AwaitedRV is the RV to be reached; empty for WhyDelete, WhyRelist, WhyDoubt and WhyUnproven.
 	AwaitedRV string
 	// SeenRV is what the store had reached; empty if nothing yet.
 	SeenRV string
@@ -72,15 +78,25 @@ func (e *NotReadyError) Parked() bool { return e.parked }
 
 // Error implements error.
 func (e *NotReadyError) Error() string {
-	what := fmt.Sprintf("resource version %q", e.AwaitedRV)
-	switch e.Why {
-	case WhyDelete:
-		what = fmt.Sprintf("the deletion of UID %q", e.DeletingUID)
-	case WhyRelist:
-		what = "a relist after the server was rewound"
-	case WhyDoubt:
-		what = "a relist and a consistent read, after the server was rewound for another resource"
-	}
 	return fmt.Sprintf("%s of %s: cache of %s at resource version %q awaits %s (waiting %s)",
-		e.Controller, e.Owner, e.Resource, e.SeenRV, what, e.Waiting)
+		e.Controller, e.Owner, e.Resource, e.SeenRV, e.Why.awaits(e.AwaitedRV, e.DeletingUID), e.Waiting)
+}
+
+// Awaits says what has to happen.
+func (e *NotReadyError) Awaits() string { return e.Why.awaits(e.AwaitedRV, e.DeletingUID) }
+
+func (w Why) awaits(rv string, deleting types.UID) string {
+	switch w {
+	case WhyDelete:
+		return fmt.Sprintf("the deletion of UID %q", deleting)
+	case WhyRelist:
+		return "a relist after the server was rewound"
+	case WhyDoubt:
+		return "a relist and a consistent read, after the server was rewound for another resource"
+	case WhyUnproven:
+		return "a proof that it is as new as another cache, which was listed anew"
+	case WhyUnsettled:
+		return "a proof that it is as new as the loss of the answer to a write"
+	}
+	return fmt.Sprintf("resource version %q", rv)
 }

@@ -62,11 +62,23 @@ func (s *plainStore) set(rv string, change func(map[string]*metav1.ObjectMeta)) 
 // hookedStore is what our client-go offers.
 type hookedStore struct {
 	plainStore
-	observers []func(string)
+	observers, replaceObservers []func(string)
 }
 
 func (s *hookedStore) AddResourceVersionObserver(fn func(string)) {
 	s.observers = append(s.observers, fn)
+}
+
+func (s *hookedStore) AddReplaceObserver(fn func(string)) {
+	s.replaceObservers = append(s.replaceObservers, fn)
+}
+
+// relist replaces the content as a list does.
+func (s *hookedStore) relist(rv string, change func(map[string]*metav1.ObjectMeta)) {
+	for _, fn := range s.replaceObservers {
+		fn(rv)
+	}
+	s.change(rv, change)
 }
 
 func (s *hookedStore) apply(rv string) { s.change(rv, nil) }
@@ -151,6 +163,7 @@ func (r *recorder) Incomparable(_ schema.GroupResource, o RVOrigin) {
 func (r *recorder) Regression(schema.GroupResource)   { r.inc("regression") }
 func (r *recorder) Rewind(schema.GroupResource)       { r.inc("rewind") }
 func (r *recorder) Fence(schema.GroupResource, error) { r.inc("fence") }
+func (r *recorder) Proof(schema.GroupResource, error) { r.inc("proof") }
 
 // bench is a tracker whose goroutines are stepped by hand.
 type bench struct {

@@ -28,6 +28,9 @@ type Wait struct {
 	ProvenStale bool
 }
 
+// Awaits says what has to happen.
+func (w Wait) Awaits() string { return w.Why.awaits(w.AwaitedRV, w.DeletingUID) }
+
 // Waiting returns every parked owner, sorted by controller, owner and resource.
 func (t *Tracker) Waiting() []Wait {
 	t.mu.Lock()

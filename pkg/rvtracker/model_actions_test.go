@@ -68,7 +68,18 @@ func (m *model) actions() map[string]func(driver) bool {
 		},
 		"relist": func(d driver) bool { // perhaps from a server that lags
 			i := res(d)
-			m.show(i, d.choose("rv", max(1, m.servers[i].restored), m.servers[i].live))
+			m.relist(i, d.choose("rv", max(1, m.servers[i].restored), m.servers[i].live))
+			return true
+		},
+		"beginProofs": func(driver) bool {
+			m.beginProofs()
+			return true
+		},
+		"answerProof": func(d driver) bool {
+			if len(m.proofs) == 0 {
+				return false
+			}
+			m.answerProof(d.choose("proof", 0, len(m.proofs)-1))
 			return true
 		},
 		"quietProgress": func(d driver) bool {

@@ -37,9 +37,10 @@ var mutants = []struct {
 	// seed is an input of FuzzModel that shows it.
 	seed string
 }{
-	{"records dropped", faults{dropWrite: 3}, "G=35603GL2B;4"},
-	{"wake lost", faults{dropWake: 3}, "@DPM8M<LC"},
-	{"rewind ignored", faults{dropFence: 1}, "D"},
+	{"records dropped", faults{dropWrite: 3}, ";>R;999UXPFJCY"},
+	{"wake lost", faults{dropWake: 3}, "M4I;W<VY"},
+	{"rewind ignored", faults{dropFence: 1}, "8"},
+	{"relist ignored", faults{dropRelist: 1}, "O8NHOIX37C"},
 }
 
 // TestModelCatchesMutants shows that the property test can fail.

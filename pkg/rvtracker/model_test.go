@@ -88,12 +88,26 @@ type modelStore struct {
 	inAir  bool
 	begun  int  // rv at the begin of the fence
 	known  bool // a fence has shown that the store is of an old epoch
+
+	// demand, after a relist of the other store, is what this one has to show before anything is done:
+	// all that its server had then. nil: nothing, or it has shown it since.
+	demand history
+	// unproven is the number of that relist as long as no proof begun since has succeeded.
+	unproven int
+}
+
+// modelProof is a proof under way: what the server had when it began has to be in the store.
+type modelProof struct {
+	p       pendingProof
+	i       int
+	live    history
+	relists int
 }
 
 // faults are what the mutants do, put between the model and the tracker.
 type faults struct {
-	dropWrite, dropWake, dropFence int // every n-th; 0: never
-	writes, wakes, fences          int
+	dropWrite, dropWake, dropFence, dropRelist int // every n-th; 0: never
+	writes, wakes, fences, relists             int
 }
 
 func hits(counter *int, every int) bool {
@@ -116,6 +130,8 @@ type model struct {
 	lastUID   map[int]types.UID // UID of the last record
 	recs      map[int][]recorded
 	responses []response
+	proofs    []modelProof
+	relists   int
 	parked    map[int]bool
 	nextID    int
 	everReset bool // a restore or a regression has happened
@@ -137,19 +153,23 @@ func newModel(f faults) *model {
 	}
 	m.restart()
 	for i := range m.stores {
-		m.show(i, 10)
+		m.relist(i, 10)
 	}
 	return m
 }
 
+// noProver is never called: the model begins and ends proofs itself.
+type noProver struct{ Prover }
+
 // restart loses the tracker and what it knew.
 func (m *model) restart() {
-	m.tracker = New(Options{Clock: m.clock})
+	m.tracker = New(Options{Clock: m.clock, Prover: noProver{}})
 	m.tracker.running = true
-	m.parked, m.recs, m.lastUID, m.responses = map[int]bool{}, map[int][]recorded{}, map[int]types.UID{}, nil
+	m.parked, m.recs, m.lastUID, m.responses, m.proofs = map[int]bool{}, map[int][]recorded{}, map[int]types.UID{}, nil, nil
 	stores := map[schema.GroupResource]Store{}
 	for i := range m.stores {
-		m.stores[i].hooked.observers = nil
+		m.stores[i].hooked.observers, m.stores[i].hooked.replaceObservers = nil, nil
+		m.stores[i].demand, m.stores[i].unproven = nil, 0
 		m.stores[i].inAir, m.stores[i].known = false, false
 		m.stores[i].top = m.stores[i].rv
 		stores[modelResources[i]] = m.stores[i].hooked
@@ -161,6 +181,67 @@ func (m *model) restart() {
 		i, _ := strconv.Atoi(n.Name)
 		delete(m.parked, i)
 	})
+}
+
+// relist fills the store anew. What the other one shows may then be of another time.
+func (m *model) relist(i, rv int) {
+	if other := 1 - i; m.stores[i].rv > 0 {
+		m.relists++
+		m.stores[other].demand, m.stores[other].unproven = append(history{}, m.servers[other].log...), m.relists
+		m.noteShown(other)
+	}
+	if !hits(&m.faults.relists, m.faults.dropRelist) {
+		for _, fn := range m.stores[i].hooked.replaceObservers {
+			fn(strconv.Itoa(rv))
+		}
+	}
+	m.show(i, rv)
+}
+
+// fresh says whether a store shows all of a history that is not lost, and nothing that is.
+func (m *model) fresh(i int, live history) bool {
+	log, shows := m.servers[i].log, m.stores[i].shows
+	for _, e := range live {
+		if log.has(e.id) && !shows.has(e.id) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(shows, func(e entry) bool { return !log.has(e.id) })
+}
+
+// noteShown must be called after every change of what a store shows, or has to.
+func (m *model) noteShown(i int) {
+	if m.fresh(i, m.stores[i].demand) {
+		m.stores[i].demand = nil
+	}
+}
+
+func (m *model) beginProofs() {
+	for _, p := range m.tracker.dueProofs() {
+		i := slices.Index(modelResources[:], p.src.resource)
+		m.proofs = append(m.proofs, modelProof{p, i, append(history{}, m.servers[i].log...), m.relists})
+	}
+}
+
+func (m *model) answerProof(at int) {
+	p := m.proofs[at]
+	m.proofs = slices.Delete(m.proofs, at, at+1)
+	var err error
+	if !m.fresh(p.i, p.live) {
+		err = ErrStale
+	} else if p.relists >= m.stores[p.i].unproven {
+		m.stores[p.i].unproven = 0
+	}
+	m.tracker.proved(p.p, err)
+	m.tracker.endProof(p.p.src)
+}
+
+// proveAll makes all proofs that are asked for.
+func (m *model) proveAll(t failer) {
+	for m.beginProofs(); len(m.proofs) > 0; m.beginProofs() {
+		m.answerProof(0)
+		pumpTracker(t, m.tracker)
+	}
 }
 
 // show makes the store show the server's present history up to rv.
@@ -178,6 +259,7 @@ func (m *model) show(i, rv int) {
 			items["ns/"+string(uid)] = &metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid}
 		}
 	})
+	m.noteShown(i)
 }
 
 // commit makes a change on the server; its response is handled later.
@@ -247,6 +329,11 @@ func (m *model) ensure(t failer, owner int) {
 		return
 	}
 	delete(m.parked, owner)
+	for i := range m.stores {
+		if m.stores[i].demand != nil {
+			t.Fatalf("owner %d ready, but store %d, at %d, does not show what its server had when the other was listed anew", owner, i, m.stores[i].rv)
+		}
+	}
 	for _, r := range m.recs[owner] {
 		s, srv := &m.stores[r.res], &m.servers[r.res]
 		if !srv.log.has(r.e.id) || r.unseen {
@@ -276,8 +363,13 @@ type failer interface{ Fatalf(string, ...any) }
 // check: whoever has nothing left to wait for has been woken.
 func (m *model) check(t failer) {
 	pumpTracker(t, m.tracker)
-	if m.everReset {
-		return // settle looks at these
+	done := !m.everReset // settle looks at those that were parked since
+	for i := range m.stores {
+		m.noteShown(i)
+		done = done && m.stores[i].unproven == 0
+	}
+	if !done {
+		return
 	}
 	for owner := range m.parked {
 		done := true
@@ -297,7 +389,7 @@ func (m *model) settle(t failer) {
 		m.respond(0)
 	}
 	for i := range m.stores {
-		m.show(i, m.servers[i].live)
+		m.relist(i, m.servers[i].live)
 	}
 	for range 3 {
 		for i := range m.stores {
@@ -310,10 +402,13 @@ func (m *model) settle(t failer) {
 		m.tracker.tick()
 		pumpTracker(t, m.tracker)
 	}
+	m.proveAll(t)
 	if len(m.parked) > 0 {
 		t.Fatalf("owners lost: %v, waiting %+v", m.parked, m.tracker.Waiting())
 	}
 	for owner := range modelOwners {
+		m.ensure(t, owner)
+		m.proveAll(t) // Nobody may have asked before.
 		if m.ensure(t, owner); m.parked[owner] {
 			t.Fatalf("owner %d is stuck: %+v", owner, m.tracker.Waiting())
 		}

@@ -25,6 +25,9 @@ type Options struct {
 	Clock clock.WithTicker
 	// Fencer, if nil, leaves only ObserveFence to prove anything.
 	Fencer Fencer
+	// Prover, if not nil, proves the other caches of a controller when one of them was listed anew; see
+	// Source.Replacing. Without it, each cache stands for itself.
+	Prover Prover
 	// Metrics defaults to none.
 	Metrics Metrics
 	// OnRewind, if not nil, is called on the tracker's goroutine when a rewind was proven, to have every
@@ -116,8 +119,8 @@ type Metrics interface {
 	// a write that the store had passed before it was recorded. Late by the waker's
 	// delay (microseconds when the process is not starved).
 	WriteToCache(controller string, resource schema.GroupResource, latency time.Duration)
-	// Stale: a fence showed that the server is at or past what a parked owner awaits;
-	// once for each wait.
+	// Stale: a fence showed that the server is at or past what a parked owner awaits, or a
+	// proof that the cache lacks something; once for each wait.
 	Stale(controller string, resource schema.GroupResource)
 	// Dropped: records were given up, for another reason than being seen or cleared.
 	Dropped(controller string, resource schema.GroupResource, outcome Outcome)
@@ -132,6 +135,8 @@ type Metrics interface {
 	Rewind(resource schema.GroupResource)
 	// Fence: a fence that the tracker asked for has ended; err is nil on success.
 	Fence(resource schema.GroupResource, err error)
+	// Proof: a proof that was needed after a relist has ended; err is the Prover's.
+	Proof(resource schema.GroupResource, err error)
 }
 
 // NoMetrics counts nothing. Embed it to implement a part of Metrics.
@@ -171,3 +176,6 @@ func (NoMetrics) Rewind(schema.GroupResource) {}
 
 // Fence implements Metrics.
 func (NoMetrics) Fence(schema.GroupResource, error) {}
+
+// Proof implements Metrics.
+func (NoMetrics) Proof(schema.GroupResource, error) {}

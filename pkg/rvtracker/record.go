@@ -54,6 +54,8 @@ const (
 	flagSuspect
 	// flagForced: counted in line.force.
 	flagForced
+	// flagUnproven: the source has to be proven first (Controller.demands).
+	flagUnproven
 )
 
 // extra is what few records need.
@@ -101,7 +103,7 @@ func (r *record) hasDeletes() bool { return r.extra != nil && len(r.extra.delete
 
 // resolved says that nothing is left to wait for, given that the source is usable.
 func (r *record) resolved() bool {
-	return r.idx < 0 && r.flags&flagSuspect == 0 && !r.hasDeletes()
+	return r.idx < 0 && r.flags&(flagSuspect|flagUnproven) == 0 && !r.hasDeletes()
 }
 
 // before says that the record's last write was recorded before the fence began.

@@ -45,8 +45,8 @@ type StaleReport struct {
 func (t *Tracker) runSafety(ctx context.Context) {
 	ticker := t.opts.Clock.NewTicker(tickPeriod)
 	defer ticker.Stop()
-	var fences sync.WaitGroup
-	defer fences.Wait()
+	var reads sync.WaitGroup
+	defer reads.Wait()
 	for {
 		select {
 		case <-ctx.Done():
@@ -56,7 +56,10 @@ func (t *Tracker) runSafety(ctx context.Context) {
 		case <-t.safetyCh:
 		}
 		for _, f := range t.dueFences() {
-			fences.Go(func() { t.fence(ctx, f) })
+			reads.Go(func() { t.fence(ctx, f) })
+		}
+		for _, p := range t.dueProofs() {
+			reads.Go(func() { t.prove(ctx, p) })
 		}
 	}
 }

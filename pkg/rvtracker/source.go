@@ -23,6 +23,8 @@ type Store interface {
 // called in order after each change was applied, outside the store's lock.
 type observable interface {
 	AddResourceVersionObserver(fn func(resourceVersion string))
+	// fn is called before a list replaces the content, without the store's lock.
+	AddReplaceObserver(fn func(resourceVersion string))
 }
 
 // Source is the tracked state of one informer's store. All methods are safe for
@@ -57,6 +59,8 @@ type Source struct {
 	fenceFailed  bool
 	unprovable   bool
 	sweep        bool
+	listed       bool // a list has filled the store
+	proving      bool // a proof of the store is under way, or was a moment ago
 	doubt        doubt
 }
 

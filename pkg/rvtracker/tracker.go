@@ -36,6 +36,7 @@ type Tracker struct {
 	spare       []wakeup // ready's memory, reused
 	batch       []*record
 	ticks       int
+	relists     uint64 // of all sources, the first lists left out
 	lastSpread  time.Time
 }
 
@@ -82,6 +83,7 @@ func (t *Tracker) Register(resource schema.GroupResource, store Store) *Source {
 		return s
 	}
 	hook.AddResourceVersionObserver(s.Observe)
+	hook.AddReplaceObserver(func(string) { s.Replacing() })
 	// The store may have synced long ago. An event that came since the line above
 	// knows better than this read.
 	if lo, ok := parseFast(store.LastStoreSyncResourceVersion()); ok {
@@ -131,6 +133,9 @@ func (t *Tracker) pass(r *record, now time.Time) {
 func (t *Tracker) finish(o *owner, outcome Outcome, now time.Time) {
 	if o.n > 0 {
 		return
+	}
+	if outcome == OutcomeSeen && o.park != nil && o.awaitProofs() {
+		return // It would only be refused again.
 	}
 	if t.unpark(o, outcome, now) {
 		t.push(wakeup{c: o.c, name: o.name})

@@ -50,8 +50,8 @@ func (r *reporter) report(ctx context.Context, report rvtracker.StaleReport) {
 	}
 	version, name := kind.ToAPIVersionAndKind()
 	object := &corev1.ObjectReference{APIVersion: version, Kind: name, Namespace: report.Owner.Namespace, Name: report.Owner.Name, UID: report.OwnerUID}
-	r.events.Eventf(object, corev1.EventTypeWarning, StaleCacheReason, "Not reconciled for %s: the controller's cache of %s is at resource version %s and lacks what it wrote itself (%s); %s",
-		report.Err.Waiting.Round(time.Second), report.Err.Resource, report.Err.SeenRV, report.Err.AwaitedRV, cause)
+	r.events.Eventf(object, corev1.EventTypeWarning, StaleCacheReason, "Not reconciled for %s: the controller's cache of %s is at resource version %q and awaits %s; %s",
+		report.Err.Waiting.Round(time.Second), report.Err.Resource, report.Err.SeenRV, report.Err.Awaits(), cause)
 }
 
 // NewEvents returns a recorder of events that writes them with client until ctx ends.

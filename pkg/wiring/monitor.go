@@ -74,7 +74,7 @@ func (w *Wiring) Waits() []stalenessmonitor.Wait {
 	for _, wait := range w.tracker.Waiting() {
 		out = append(out, stalenessmonitor.Wait{
 			Controller: wait.Controller, Owner: key(wait.Owner), Resource: wait.Resource, Since: wait.Since,
-			For: awaited(wait), Why: why(wait),
+			For: fmt.Sprintf("%s, the cache is at %q", wait.Awaits(), wait.SeenRV), Why: why(wait),
 		})
 	}
 	w.mu.Lock()
@@ -84,13 +84,6 @@ func (w *Wiring) Waits() []stalenessmonitor.Wait {
 		out = append(out, s.waits()...)
 	}
 	return out
-}
-
-func awaited(w rvtracker.Wait) string {
-	if w.DeletingUID != "" {
-		return fmt.Sprintf("the deletion of %s", w.DeletingUID)
-	}
-	return fmt.Sprintf("resource version %s, the cache is at %s", w.AwaitedRV, w.SeenRV)
 }
 
 func why(w rvtracker.Wait) string {

@@ -5,6 +5,7 @@ package wiring
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -180,11 +181,15 @@ func (p *proofs) lookup(resource schema.GroupResource) (schema.GroupVersionResou
 }
 
 func (p *proofs) prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
+	return p.proveBy(ctx, p.prover.Prove, resource, asOf)
+}
+
+func (p *proofs) proveBy(ctx context.Context, prove func(context.Context, schema.GroupVersionResource, time.Time) (freshness.Proof, error), resource schema.GroupResource, asOf time.Time) freshness.Proof {
 	gvr, ok := p.lookup(resource)
 	if !ok {
 		return freshness.Proof{Resource: resource.WithVersion(""), Outcome: freshness.Unknown, Reason: freshness.ReasonNotRegistered, Err: freshness.ErrNotRegistered}
 	}
-	proof, err := p.prover.Prove(ctx, gvr, asOf)
+	proof, err := prove(ctx, gvr, asOf)
 	if err != nil && proof.Outcome == "" {
 		return freshness.Proof{Resource: gvr, Outcome: freshness.Unknown, Reason: freshness.ReasonServerError, Err: err}
 	}
@@ -192,6 +197,26 @@ func (p *proofs) prove(ctx context.Context, resource schema.GroupResource, asOf 
 }
 
 var _ prover = &proofs{}
+
+// relistProver proves to the tracker that caches are as new as a relist of another.
+type relistProver struct{ *proofs }
+
+var _ rvtracker.Prover = relistProver{}
+
+// Prove implements rvtracker.Prover. Most of the caches that it is asked about are quiet.
+func (p relistProver) Prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) (wait func(context.Context), err error) {
+	proof := p.proveBy(ctx, p.prover.ProveAtOnce, resource, asOf)
+	wait = func(ctx context.Context) { p.wait(ctx, resource, proof) }
+	switch {
+	case proof.Fresh():
+		return nil, nil
+	case proof.Outcome == freshness.Stale:
+		return wait, fmt.Errorf("%w: %s", rvtracker.ErrStale, proof)
+	case unprovable[proof.Reason]:
+		return nil, fmt.Errorf("%w: %s", rvtracker.ErrUnprovable, proof)
+	}
+	return wait, errors.New(proof.String())
+}
 
 // wait returns when the cache has what it lacked, or after a while.
 func (p *proofs) wait(ctx context.Context, resource schema.GroupResource, proof freshness.Proof) {

@@ -153,7 +153,7 @@ func (s *Store) settle(ctx context.Context, owner types.NamespacedName, o *unset
 			reported = true
 			s.report(rvtracker.StaleReport{Controller: s.name, Owner: owner, OwnerUID: o.uid, Proven: proof.Outcome == freshness.Stale,
 				Err: &rvtracker.NotReadyError{Controller: s.name, Owner: owner, Resource: resource, Waiting: time.Since(began),
-					SeenRV: s.caches[resource].LastStoreSyncResourceVersion(), AwaitedRV: "a write whose answer was lost"}})
+					SeenRV: s.caches[resource].LastStoreSyncResourceVersion(), Why: rvtracker.WhyUnsettled}})
 		}
 		s.unsettled.note(o, proof)
 		s.prover.wait(ctx, resource, proof)

@@ -52,7 +52,8 @@ func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, event
 	if w.proofs, err = newProofs(config, mapper); err != nil {
 		return nil, err
 	}
-	w.tracker = rvtracker.New(rvtracker.Options{Metrics: metrics.Tracker{}, Fencer: w.proofs.prover.Fencer(), OnRewind: func() { relist(ctx) }})
+	w.tracker = rvtracker.New(rvtracker.Options{Metrics: metrics.Tracker{}, Fencer: w.proofs.prover.Fencer(),
+		Prover: relistProver{w.proofs}, OnRewind: func() { relist(ctx) }})
 	w.proofs.rewound = w.tracker.Rewound
 	go w.tracker.Run(ctx)
 	context.AfterFunc(ctx, w.proofs.prover.Close)

@@ -1,0 +1,235 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Prover proves caches fresh.
+type Prover interface {
+	// Prove returns no error if the cache of resource has all that the server had at asOf. The error wraps
+	// ErrStale if the cache is shown to lack something, and ErrUnprovable if asking again will not help. wait,
+	// unless nil, returns when asking again may bring another answer, or when its context ends. The tracker
+	// has at most one call per resource under way, its wait included.
+	Prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) (wait func(context.Context), err error)
+}
+
+// ErrStale is wrapped by a Prover's error when the cache is shown to lack something.
+var ErrStale = errors.New("cache is stale")
+
+// proofSpacing is the least time between the beginnings of two proofs of one resource: relists that come
+// within it share the second.
+const proofSpacing = 100 * time.Millisecond
+
+// demand is what one controller needs of one source, because another one that it reads was listed anew: a
+// proof that it is as new as that.
+type demand struct {
+	src *Source
+	// asOf is when the last such list came, seq its number.
+	asOf time.Time
+	seq  uint64
+	// asked is set once an owner waits for the proof: without one there is no hurry.
+	asked bool
+}
+
+// Replacing tells that a list is about to replace the content of the store. It must be called before
+// anybody can read the new content; for stores of our client-go the tracker plugs it in by itself.
+//
+// A relist means that the watch could not be resumed, and so that the world may have jumped, by more than
+// other caches have seen yet. Who reads them together would see a mix of two times. So from here on every
+// controller that reads this store refuses its owners until its other caches are proven as new.
+func (s *Source) Replacing() {
+	t := s.t
+	if t.opts.Prover == nil {
+		return
+	}
+	now := t.opts.Clock.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	first := !s.listed && s.pos().isZero()
+	s.listed = true
+	if first {
+		return
+	}
+	t.relists++
+	for _, c := range s.users {
+		for _, other := range c.list {
+			if other != s {
+				c.demand(other, now)
+			}
+		}
+	}
+}
+
+func (c *Controller) demand(s *Source, now time.Time) {
+	d := c.demandOn(s)
+	if d == nil {
+		c.demands = append(c.demands, demand{src: s})
+		d = &c.demands[len(c.demands)-1]
+		c.blocked.Add(1)
+		c.busy.Add(1)
+	}
+	d.asOf, d.seq = now, c.t.relists
+	if c.parked > 0 && !d.asked {
+		d.asked = true
+		c.t.kickSafety()
+	}
+}
+
+// demandOn returns nil if nothing has to be proven of s. The pointer holds while the lock is held.
+func (c *Controller) demandOn(s *Source) *demand {
+	for i := range c.demands {
+		if c.demands[i].src == s {
+			return &c.demands[i]
+		}
+	}
+	return nil
+}
+
+// awaitProof has o wait for what is demanded of s.
+func (o *owner) awaitProof(d *demand) {
+	o.ensure(d.src).flags |= flagUnproven
+	if !d.asked {
+		d.asked = true
+		o.c.t.kickSafety()
+	}
+}
+
+// awaitProofs does so for all that is demanded. It reports whether there is anything.
+func (o *owner) awaitProofs() bool {
+	for i := range o.c.demands {
+		o.awaitProof(&o.c.demands[i])
+	}
+	return len(o.c.demands) > 0
+}
+
+// meet ends the demand on s if it was made by the list numbered seq, or before. It reports whether it did.
+func (c *Controller) meet(s *Source, seq uint64, now time.Time) bool {
+	d := c.demandOn(s)
+	if d == nil || d.seq > seq {
+		return false
+	}
+	last := len(c.demands) - 1
+	*d = c.demands[last]
+	c.demands = c.demands[:last]
+	c.blocked.Add(-1)
+	c.busy.Add(-1)
+	c.table.each(func(o *owner) {
+		r := o.find(s)
+		if r == nil || r.flags&flagUnproven == 0 {
+			return
+		}
+		r.flags &^= flagUnproven
+		if r.resolved() {
+			o.release(r)
+			c.t.finish(o, OutcomeSeen, now)
+		}
+	})
+	return true
+}
+
+// pendingProof is one proof to be made, for every list up to the one numbered seq.
+type pendingProof struct {
+	src   *Source
+	asOf  time.Time
+	seq   uint64
+	began time.Time
+}
+
+// dueProofs begins the proofs that somebody waits for.
+func (t *Tracker) dueProofs() []pendingProof {
+	if t.opts.Prover == nil {
+		return nil
+	}
+	now := t.opts.Clock.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var due []pendingProof
+	for _, s := range t.sources {
+		if s.proving {
+			continue
+		}
+		p := pendingProof{src: s, began: now}
+		for _, c := range s.users {
+			if d := c.demandOn(s); d != nil && d.asked && d.seq > p.seq {
+				p.asOf, p.seq = d.asOf, d.seq
+			}
+		}
+		if p.seq > 0 {
+			s.proving = true
+			due = append(due, p)
+		}
+	}
+	return due
+}
+
+// prove makes one proof, and keeps the next from beginning too soon.
+func (t *Tracker) prove(ctx context.Context, p pendingProof) {
+	wait, err := t.opts.Prover.Prove(ctx, p.src.resource, p.asOf)
+	t.proved(p, err)
+	if wait != nil {
+		wait(ctx)
+	}
+	if rest := proofSpacing - t.opts.Clock.Since(p.began); rest > 0 {
+		timer := t.opts.Clock.NewTimer(rest)
+		defer timer.Stop()
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+		}
+	}
+	t.endProof(p.src)
+}
+
+func (t *Tracker) endProof(s *Source) {
+	t.mu.Lock()
+	s.proving = false
+	t.mu.Unlock()
+	t.kickSafety()
+}
+
+// proved takes the outcome of a proof into account. What can never be proven is not waited for.
+func (t *Tracker) proved(p pendingProof, err error) {
+	now := t.opts.Clock.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.opts.Metrics.Proof(p.src.resource, err)
+	hopeless := errors.Is(err, ErrUnprovable)
+	for _, c := range p.src.users {
+		switch {
+		case err == nil:
+			c.meet(p.src, p.seq, now)
+		case hopeless:
+			if c.meet(p.src, p.seq, now) {
+				t.opts.Metrics.Dropped(c.name, p.src.resource, OutcomeAbandoned)
+			}
+		case errors.Is(err, ErrStale):
+			c.shownStale(p.src)
+		}
+	}
+	switch {
+	case hopeless:
+		t.logger.Info("A cache cannot be proven as new as a relist of another; going on without", "resource", p.src.resource.String(), "err", err)
+	case err != nil:
+		t.logger.V(2).Info("A cache is not proven as new as a relist of another", "resource", p.src.resource.String(), "err", err)
+	}
+}
+
+// shownStale notes that the server has what the cache of s lacks, for the owners that wait for a proof of it.
+func (c *Controller) shownStale(s *Source) {
+	if c.demandOn(s) == nil {
+		return
+	}
+	c.table.each(func(o *owner) {
+		if r := o.find(s); r != nil && r.flags&flagUnproven != 0 && o.park != nil && !o.park.stale {
+			o.park.stale = true
+			c.t.opts.Metrics.Stale(c.name, s.resource)
+		}
+	})
+}
