@@ -43,10 +43,13 @@ const (
 // Etcd comes back from a snapshot while the DaemonSet controller waits for one of its writes, which is lost.
 // U1 waits until the old resource version is passed again, which here takes longer than the run (gap 5).
 //
-// With --bump-revision nothing goes backward, and U1 is not hurt. U0, which waits for nothing, is not hurt by
-// the first variant either, but like the others by the second: it has upstream's expectations.
+// With --bump-revision nothing goes backward, but every watch is told 410 and each informer lists anew on its
+// own. As long as that of the nodes has not, stock creates pods for nodes that had the label only before the
+// restore, and deletes them again. When all list anew at about the same time, U1 is seldom hurt. U0, which waits
+// for nothing, is not hurt by the first variant either, but like the others by the second: it has upstream's
+// expectations.
 //
-// In these three the KCM's watches are listed anew, because an apiserver that is down looks like 503 to it, as
+// In these four the KCM's watches are listed anew, because an apiserver that is down looks like 503 to it, as
 // behind a load balancer. In the last one connections are refused, as where it talks to the apiserver on its
 // own host. Then client-go resumes its watches where they were, which is in the server's future: no event is
 // told until that resource version is passed. No arm of stock upstream notices; U0 marks every live node
@@ -60,11 +63,13 @@ var (
 		title: "pod creations in flight", hurts: rig.U1, label: long,
 		inFlight: truth.Pods, bound: expectationsTimeout + restoreBound,
 	}))
-	// Pending: when the DaemonSet's cache has listed anew before that of the nodes, pods are created for nodes that
-	// had their label only before the restore, and deleted again. Nothing proves the nodes before a creation.
 	_ = describe(restored(restoration{
-		title: "a status write in flight, revisions bumped", label: pending,
-		inFlight: truth.DaemonSets, bound: restoreBound, args: []string{"--bump-revision=1000000000", "--mark-compacted"},
+		title: "a status write in flight, revisions bumped", label: long,
+		inFlight: truth.DaemonSets, bound: restoreBound, args: bumped,
+	}))
+	_ = describe(restored(restoration{
+		title: "revisions bumped, the nodes listed anew last", hurts: rig.U1, label: ordinary,
+		inFlight: truth.DaemonSets, bound: restoreBound, args: bumped, nodesLast: true,
 	}))
 	_ = describe(restored(restoration{
 		title: "connections refused meanwhile", hurts: rig.U1, label: ordinary, mutants: []string{"relist"},
@@ -81,12 +86,17 @@ type restoration struct {
 	bound    time.Duration
 	args     []string // to etcdutl
 	refuse   bool     // connections while there is no apiserver
+	// nodesLast has the watch of the nodes held until the DaemonSet was to be reconciled on the others.
+	nodesLast bool
 }
+
+// bumped has the revisions of a restored etcd begin above those before.
+var bumped = []string{"--bump-revision=1000000000", "--mark-compacted"}
 
 func restored(o restoration) scenario {
 	return scenario{
 		number: 23, title: "etcd restored from a snapshot, " + o.title, label: o.label,
-		hurts: o.hurts, rules: []string{ruleEnd}, mutants: o.mutants, gaps: []int{5},
+		hurts: o.hurts, rules: []string{ruleEnd, ruleDigest}, mutants: o.mutants, gaps: []int{5},
 		options: rig.Options{Cluster: controlplane.Options{
 			Nodes: controlplane.NodeOptions{Count: restoreNodes},
 			// kwok takes its nodes over again when their leases have run out.
@@ -125,6 +135,15 @@ func restore(ctx context.Context, r *run, o restoration) {
 	lost := oracle.DigestOf(r.Truth, set).PodsCreated - nodesBefore
 	r.figure("pods lost by the restore", "%d", lost)
 
+	nodesHeld := func() {}
+	if o.nodesLast {
+		hold := r.inject(faultproxy.Target{Resource: truth.Nodes, Match: func(q faultproxy.Request) bool { return q.Verb == "watch" }}, faultproxy.Hold{})
+		nodesHeld = func() {
+			r.reconciledAnew(ctx, set, left)
+			hold.Clear()
+			r.proves(hold, 1, 0)
+		}
+	}
 	if o.refuse {
 		refused := r.Proxy.Refuse()
 		defer refused.Clear()
@@ -151,6 +170,7 @@ func restore(ctx context.Context, r *run, o restoration) {
 	gomega.Expect(r.Cluster.Kwok().Restart(ctx)).To(gomega.Succeed())
 
 	addLabel(ctx, r, nodes[nodesBefore+nodesLost:nodesBefore+nodesLost+nodesAfter]...)
+	nodesHeld()
 	want := nodesBefore + nodesAfter
 	took := r.converges(ctx, "after the restore", o.bound-time.Since(at), r.daemonSetDone(set, want))
 	r.figure("L after", "%.1fs", took.Seconds())
@@ -163,6 +183,29 @@ func restore(ctx context.Context, r *run, o restoration) {
 		r.unproven = append(r.unproven, fmt.Sprintf("resource version %d was passed again, now %d", left, end))
 	}
 	r.rewindSeen(ctx, len(o.args) == 0)
+}
+
+// reconciledAnew waits until the caches of pods and DaemonSets have been listed anew, past a resource version,
+// and the DaemonSet was reconciled since, or is held from it.
+func (r *run) reconciledAnew(ctx context.Context, set types.UID, left int64) {
+	ginkgo.GinkgoHelper()
+	for _, resource := range []schema.GroupResource{truth.Pods, truth.DaemonSets} {
+		r.eventually(ctx, resource.Resource+" to be listed anew", func() (bool, error) {
+			return r.Proxy.Progress(resource).Delivered.Reached(strconv.FormatInt(left+1, 10))
+		})
+	}
+	ds := r.Truth.At(truth.DaemonSets, truth.Latest)[set].Object.(*appsv1.DaemonSet)
+	edited, err := r.Client.AppsV1().DaemonSets(ds.Namespace).Patch(ctx, ds.Name, types.MergePatchType,
+		[]byte(`{"spec":{"revisionHistoryLimit":5}}`), metav1.PatchOptions{})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	r.eventually(ctx, "the DaemonSet to be reconciled, or held from it", func() (bool, error) {
+		if r.Arm == rig.P {
+			return series(ctx, r, "stale_controller_parked_owners", `controller="daemonset"`) == 1 &&
+				series(ctx, r, "stale_controller_relist_proofs_total", `resource="nodes"`, `result="Stale"`) > 0, nil
+		}
+		ds := r.Truth.At(truth.DaemonSets, truth.Latest)[set].Object.(*appsv1.DaemonSet)
+		return ds.Status.ObservedGeneration == edited.Generation, nil
+	})
 }
 
 const ruleRewind = "rewind not seen"
@@ -191,10 +234,6 @@ func (r *run) restartTruth(ctx context.Context) {
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	r.Truth = recorder
 }
-
-// pending is the label of what arm P does not hold yet; the scenario says why. It is in no run but by name:
-// FILTER=pending.
-const pending = "pending"
 
 // nodeLabel chooses the nodes of the DaemonSets made with onLabelled.
 const nodeLabel = "e2e.fresh-kcm.io/chosen"
