@@ -109,6 +109,11 @@ var all = []Mutant{
 		New: "OnRewind: func() {}",
 	},
 	{
+		Name: "relist-proof", Protection: "after a relist a controller's other caches are proven as new", File: "pkg/wiring/wiring.go",
+		Old: "Prover: relistProver{w.proofs}, ",
+		New: "",
+	},
+	{
 		Name: "taint-guard", Protection: "an eviction is judged again when it is due, by the server's state", File: "pkg/wiring/tainteviction.go",
 		Old: "	return guarded(s, circuitbreaker.NewTaintGuard(ctx, s.evictionOptions(), evictor))",
 		New: "	return nil",
