@@ -202,7 +202,7 @@ func (c *Controller) Clear(name types.NamespacedName, ownerUID types.UID) {
 	c.t.finish(o, OutcomeCleared, c.t.opts.Clock.Now())
 }
 
-func (c *Controller) add(hash uint64, name types.NamespacedName, uid types.UID) *owner {
+func (c *Controller) add(hash uint32, name types.NamespacedName, uid types.UID) *owner {
 	o := &owner{c: c, name: name, uid: uid, first: record{idx: -1}}
 	c.table.put(hash, o)
 	c.busy.Add(1)
@@ -233,7 +233,7 @@ func (c *Controller) EnsureReady(name types.NamespacedName) error {
 	return c.ensureReady(c.table.hash(name), name)
 }
 
-func (c *Controller) ensureReady(hash uint64, name types.NamespacedName) error {
+func (c *Controller) ensureReady(hash uint32, name types.NamespacedName) error {
 	for _, s := range c.plain {
 		s.poll()
 	}

@@ -45,7 +45,7 @@ func (t *Tracker) spread(from *Source, now time.Time) {
 		s.setGate()
 		s.askFence()
 	}
-	t.push(wakeup{fn: func(error) { t.opts.OnRewind() }})
+	t.call(func(error) { t.opts.OnRewind() }, nil)
 }
 
 // trust ends the doubt if a fence has proved no rewind, and the store has moved since, as a relist makes it.

@@ -216,7 +216,7 @@ func (l *line) expel(token FenceToken, v version) {
 	for _, e := range slices.Clone(l.heap) {
 		if r := e.rec; r.owner == nil && r.before(token.seq) && v.less(r.awaited()) {
 			l.heap.remove(r)
-			l.t.push(wakeup{fn: r.extra.fn, err: ErrRewound})
+			l.t.call(r.extra.fn, ErrRewound)
 		}
 	}
 }

@@ -18,6 +18,7 @@ type owner struct {
 	park  *parking // nil unless the owner waits to be woken
 	chain *owner   // next of the same hash
 	n     int32    // records in use
+	hash  uint32   // in the controller's table
 	first record
 }
 

@@ -35,7 +35,7 @@ func (t *Tracker) stop() {
 	for _, c := range t.controllers {
 		c.table.each(func(o *owner) {
 			if t.unpark(o, OutcomeCleared, now) {
-				t.push(wakeup{c: o.c, name: o.name})
+				t.wake(o)
 			}
 		})
 	}
@@ -43,7 +43,7 @@ func (t *Tracker) stop() {
 		for i := len(l.heap) - 1; i >= 0; i-- {
 			if r := l.heap[i].rec; r.owner == nil {
 				l.heap.remove(r)
-				t.push(wakeup{fn: r.extra.fn, err: ErrNotRunning})
+				t.call(r.extra.fn, ErrNotRunning)
 				i = len(l.heap)
 			}
 		}
@@ -122,16 +122,15 @@ func (t *Tracker) settleReached(l *line, pos version, now time.Time) {
 // deliver makes the pending calls without the lock.
 func (t *Tracker) deliver() {
 	t.mu.Lock()
-	ready := t.ready
-	t.ready = t.spare[:0]
+	ready, calls := t.ready, t.calls
+	t.ready, t.calls = t.spare[:0], nil
 	t.spare = nil
 	t.mu.Unlock()
-	for _, w := range ready {
-		if w.fn != nil {
-			w.fn(w.err)
-		} else {
-			w.c.wake(w.name)
-		}
+	for _, c := range calls {
+		c.fn(c.err)
+	}
+	for _, o := range ready {
+		o.c.wake(o.name)
 	}
 	clear(ready)
 	if cap(ready) > drainLimit {

@@ -193,6 +193,9 @@ func (s *Source) enter(r *record, v version) {
 
 // leave takes r out of heap and side.
 func (s *Source) leave(r *record) {
+	if r.idx < 0 && r.extra == nil && r.flags&flagForced == 0 {
+		return // It is in neither: the usual end, after the source has reached it.
+	}
 	if r.idx >= 0 {
 		s.heap.remove(r)
 	}

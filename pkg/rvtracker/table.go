@@ -19,35 +19,32 @@ const filterSize = 512
 // Everything but mayHold is guarded by the tracker's lock.
 type ownerTable struct {
 	seed   maphash.Seed
-	owners map[uint64]*owner
+	owners map[uint32]*owner
 	count  int
 	filter [filterSize]atomic.Int32
 }
 
 func newOwnerTable() *ownerTable {
-	return &ownerTable{seed: maphash.MakeSeed(), owners: map[uint64]*owner{}}
+	return &ownerTable{seed: maphash.MakeSeed(), owners: map[uint32]*owner{}}
 }
 
-func (t *ownerTable) hash(name types.NamespacedName) uint64 {
-	h := maphash.String(t.seed, name.Name)
+// hash leaves the namespace out of the low bits, which choose the slot of the filter.
+func (t *ownerTable) hash(name types.NamespacedName) uint32 {
+	h := uint32(maphash.String(t.seed, name.Name))
 	if name.Namespace != "" {
-		h ^= maphash.String(t.seed, name.Namespace) * 0x9e3779b97f4a7c15
+		h ^= uint32(maphash.String(t.seed, name.Namespace)) * filterSize
 	}
 	return h
 }
 
-// slot leaves the namespace out: hashing it too would double the cost of a check,
-// and the same name pending in two namespaces only costs the lock.
-func (t *ownerTable) slot(name types.NamespacedName) *atomic.Int32 {
-	return &t.filter[maphash.String(t.seed, name.Name)%filterSize]
-}
-
-// mayHold is false only if the owner is not in the table. Lock-free.
+// mayHold is false only if the owner is not in the table. Lock-free. It leaves the namespace
+// out: hashing it too would double the cost of a check, and the same name pending in two
+// namespaces only costs the lock.
 func (t *ownerTable) mayHold(name types.NamespacedName) bool {
-	return t.slot(name).Load() != 0
+	return t.filter[maphash.String(t.seed, name.Name)%filterSize].Load() != 0
 }
 
-func (t *ownerTable) get(hash uint64, name types.NamespacedName) *owner {
+func (t *ownerTable) get(hash uint32, name types.NamespacedName) *owner {
 	for o := t.owners[hash]; o != nil; o = o.chain {
 		if o.name == name {
 			return o
@@ -56,21 +53,21 @@ func (t *ownerTable) get(hash uint64, name types.NamespacedName) *owner {
 	return nil
 }
 
-func (t *ownerTable) put(hash uint64, o *owner) {
+func (t *ownerTable) put(hash uint32, o *owner) {
+	o.hash = hash
 	o.chain = t.owners[hash]
 	t.owners[hash] = o
 	t.count++
-	t.slot(o.name).Add(1)
+	t.filter[hash%filterSize].Add(1)
 }
 
 func (t *ownerTable) remove(o *owner) {
-	hash := t.hash(o.name)
-	head := t.owners[hash]
+	head := t.owners[o.hash]
 	if head == o {
 		if o.chain == nil {
-			delete(t.owners, hash)
+			delete(t.owners, o.hash)
 		} else {
-			t.owners[hash] = o.chain
+			t.owners[o.hash] = o.chain
 		}
 	} else {
 		for head.chain != o {
@@ -80,7 +77,7 @@ func (t *ownerTable) remove(o *owner) {
 	}
 	o.chain = nil
 	t.count--
-	t.slot(o.name).Add(-1)
+	t.filter[o.hash%filterSize].Add(-1)
 }
 
 func (t *ownerTable) each(f func(*owner)) {

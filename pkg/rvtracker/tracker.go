@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 )
 
@@ -32,20 +31,19 @@ type Tracker struct {
 	byStore     map[Store]*Source
 	lines       []*line
 	controllers []*Controller
-	ready       []wakeup
-	spare       []wakeup // ready's memory, reused
+	ready       []*owner // to be woken, on the waker's goroutine
+	spare       []*owner // ready's memory, reused
+	calls       []call   // to be made before that
 	batch       []*record
 	ticks       int
 	relists     uint64 // of all sources, the first lists left out
 	lastSpread  time.Time
 }
 
-// wakeup is a call to make without the lock, on the waker's goroutine.
-type wakeup struct {
-	c    *Controller
-	name types.NamespacedName
-	fn   func(error)
-	err  error
+// call is one to make without the lock, on the waker's goroutine.
+type call struct {
+	fn  func(error)
+	err error
 }
 
 // New returns a tracker that does not run yet.
@@ -109,7 +107,7 @@ func (t *Tracker) kickSafety() {
 // seen is called once for a record that its line has passed.
 func (t *Tracker) seen(r *record, now time.Time) {
 	if r.owner == nil {
-		t.push(wakeup{fn: r.extra.fn})
+		t.call(r.extra.fn, nil)
 		return
 	}
 	t.pass(r, now)
@@ -138,13 +136,22 @@ func (t *Tracker) finish(o *owner, outcome Outcome, now time.Time) {
 		return // It would only be refused again.
 	}
 	if t.unpark(o, outcome, now) {
-		t.push(wakeup{c: o.c, name: o.name})
+		t.wake(o)
 	}
 	o.c.forget(o)
 }
 
-func (t *Tracker) push(w wakeup) {
-	t.ready = append(t.ready, w)
+// wake has the waker call the owner's controller. It is kicked for the first only: it takes all that are
+// there when it comes.
+func (t *Tracker) wake(o *owner) {
+	if len(t.ready) == 0 {
+		t.kick()
+	}
+	t.ready = append(t.ready, o)
+}
+
+func (t *Tracker) call(fn func(error), err error) {
+	t.calls = append(t.calls, call{fn, err})
 	t.kick()
 }
 
