@@ -10,11 +10,13 @@
 //     (pkg/freshness) to have everything that the server had at T. It is never guessed: a cache of
 //     which nothing is proven has no age.
 //   - Each cache is fenced once in Period, the fences spread over it, never two in flight for one. A
-//     cache that passes its fence has cost one request of some hundred bytes. One that does not is
-//     asked about with one short metadata watch; if that shows a quiet resource, the next fence is left
-//     out, so that a resource costs at most one request in Period on average. The watch that finds a
-//     cache behind, or just late, comes on top; while it stays behind no further one is needed, and one
-//     that was late is given longer the next time.
+//     cache that passes its fence, for which it is given 3 s if it moves, has cost one request of some
+//     hundred bytes. One that does not is asked about with one short metadata watch, and then the next
+//     fence is left out, so that a resource costs at most one request in Period on average. On top come
+//     only the watch that finds a cache behind, once while it stays behind, and that for a busy cache which
+//     was late.
+//   - A fence that somebody else has needed stands in for the next one of the monitor (Fenced).
+//   - Of a cache that is stalled somebody is told who may help (Options.Stalled).
 //   - With more than Period/minGap caches the period of each grows, so that a server is never asked
 //     more than 40 times a second. It is asked less by a resource whose fences the server refuses.
 //   - The states tell a quiet resource from a stale cache, a watch that holds back from one that lags,

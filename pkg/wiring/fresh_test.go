@@ -15,8 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 )
 
 var (
@@ -51,6 +53,11 @@ func (s *script) answer(proof freshness.Proof) {
 
 func (s *script) wait(context.Context, schema.GroupResource, freshness.Proof) { <-s.release }
 
+// guard puts these off.
+type guard []circuitbreaker.Wait
+
+func (g *guard) Waits() []circuitbreaker.Wait { return *g }
+
 func TestProveFresh(t *testing.T) {
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
 	tracker := rvtracker.New(rvtracker.Options{})
@@ -83,6 +90,10 @@ func TestProveFresh(t *testing.T) {
 	close(prover.release)
 	require.Equal(t, "ns/owner", <-queue)
 	require.Empty(t, store.waits())
+	since := time.Now().Add(-time.Minute)
+	guarded(store, &guard{{Object: "ns/pod", Resource: nodes, For: "a proof", Why: "no server", Since: since}})
+	require.Equal(t, []stalenessmonitor.Wait{{Controller: store.name, Owner: "ns/pod", Resource: nodes, For: "a proof", Why: "no server", Since: since}},
+		store.waits(), "and what the guards put off")
 	require.NoError(t, consistency.ProveFresh(ctx, store, nodes))
 	require.Empty(t, queue, "one retry for an owner")
 

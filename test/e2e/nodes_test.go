@@ -73,9 +73,7 @@ func (t nodeTiming) rig(nodes controlplane.NodeOptions, args ...string) rig.Opti
 func (r *run) nodesKnown(ctx context.Context) {
 	ginkgo.GinkgoHelper()
 	count := len(r.Cluster.Nodes().Names())
-	gomega.Expect(rig.Wait(ctx, 2*time.Minute, "node lifecycle to count all nodes", func() (bool, error) {
-		return int(series(ctx, r, "node_collector_zone_size")) == count, nil
-	})).To(gomega.Succeed())
+	r.nodesCounted(ctx, count)
 	r.eventually(ctx, "a lease of every node", func() (bool, error) {
 		return len(r.Truth.At(truth.Leases, truth.Latest)) >= count, nil
 	})
