@@ -66,6 +66,13 @@ func (p *Prover) Register(gvr schema.GroupVersionResource, view CacheView) {
 	r.quiet, r.quietAt, r.maxStore, r.held = quiet{}, "", "", ""
 }
 
+// Unregister forgets the cache of a resource, and what was proven. What is under way ends as it would have.
+func (p *Prover) Unregister(gvr schema.GroupVersionResource) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.resources, gvr)
+}
+
 // Observe tells that the registered cache has reached rv. It is optional and may be
 // called from the informer's goroutine, in the cache's order. It spares views that poll
 // the polling, and after a rewind it makes sure that no move of the cache goes unseen.

@@ -90,7 +90,7 @@ func (d *Delivery) Wait(ctx context.Context, rv string) error {
 }
 
 // Wait returns nil once the store has reached rv. Otherwise the error wraps
-// ctx's, ErrRewound, ErrUnprovable (rv cannot be compared) or ErrNotRunning.
+// ctx's, ErrRewound, ErrUnprovable (rv cannot be compared), ErrUnregistered or ErrNotRunning.
 func (s *Source) Wait(ctx context.Context, rv string) error {
 	s.poll()
 	return s.t.wait(ctx, s, &s.line, rv)
@@ -113,6 +113,10 @@ func (t *Tracker) wait(ctx context.Context, s *Source, l *line, rv string) error
 	if l.reached(v) {
 		t.mu.Unlock()
 		return nil
+	}
+	if s.unregistered {
+		t.mu.Unlock()
+		return fmt.Errorf("waiting for %s at resource version %s: %w", s.resource, rv, ErrUnregistered)
 	}
 	if !t.running {
 		t.mu.Unlock()

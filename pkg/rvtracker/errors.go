@@ -22,6 +22,9 @@ var ErrUnprovable = errors.New("live resource version cannot be proven")
 // server's RVs went backward.
 var ErrRewound = errors.New("resource versions went backward")
 
+// ErrUnregistered is returned to a waiter whose store is no longer followed.
+var ErrUnregistered = errors.New("the store is not registered any more")
+
 // Why an owner waits.
 type Why string
 

@@ -28,7 +28,7 @@ const (
 	VerdictConsistent Verdict = "Consistent"
 	// VerdictRewind: the server's RVs went backward; a new epoch has begun.
 	VerdictRewind Verdict = "Rewind"
-	// VerdictOutdated: another fence proved a rewind meanwhile; this one says nothing.
+	// VerdictOutdated: another fence proved a rewind meanwhile, or the store was unregistered; this one says nothing.
 	VerdictOutdated Verdict = "Outdated"
 	// VerdictIncomparable: the fence's RV cannot be compared.
 	VerdictIncomparable Verdict = "Incomparable"
@@ -68,7 +68,7 @@ func (s *Source) ObserveFence(token FenceToken, rv string) Verdict {
 		t.opts.Metrics.Incomparable(s.resource, OriginFence)
 		return VerdictIncomparable
 	}
-	if token.src != s || token.epoch != s.epoch {
+	if token.src != s || token.epoch != s.epoch || s.unregistered {
 		return VerdictOutdated
 	}
 	s.lastProof = now

@@ -62,6 +62,8 @@ type Source struct {
 	listed       bool // a list has filled the store
 	proving      bool // a proof of the store is under way, or was a moment ago
 	doubt        doubt
+	// unregistered: it is no longer one of the tracker's sources.
+	unregistered bool
 }
 
 // Resource is the resource that the source was registered for.
@@ -95,6 +97,9 @@ func (s *Source) observeSlow(rv string) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	if !ok {
+		if s.unregistered {
+			return
+		}
 		// The last comparable position stands: it neither erases nor satisfies a record.
 		s.t.opts.Metrics.Incomparable(s.resource, OriginStore)
 		return
@@ -106,6 +111,9 @@ func (s *Source) observeSlow(rv string) {
 // move sets the position under the lock, so that going back and becoming unusable
 // are one step for everybody else.
 func (s *Source) move(v version) {
+	if s.unregistered {
+		return
+	}
 	was := s.pos()
 	back := v.less(was)
 	if back && s.usable() {

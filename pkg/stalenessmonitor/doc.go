@@ -21,8 +21,8 @@
 //     more than 40 times a second. It is asked less by a resource whose fences the server refuses.
 //   - The states tell a quiet resource from a stale cache, a watch that holds back from one that lags,
 //     and both from an informer whose own queue is behind.
-//   - Nothing is kept of an informer that is gone, and nothing is published of a resource that the
-//     server no longer serves.
+//   - Nothing is kept, asked or published of an informer that is gone, or that nobody uses any more because
+//     discovery does not show its resource; nothing is published of a resource that the server does not serve.
 //
 // # The bound
 //

@@ -69,6 +69,8 @@ type Options struct {
 	Informers func() map[schema.GroupVersionResource]Informer
 	// Register makes an informer's cache known to the prover, before its first probe.
 	Register func(resource schema.GroupVersionResource, informer Informer)
+	// Forget undoes Register, after the last probe.
+	Forget func(resource schema.GroupVersionResource, informer Informer)
 	// Stalled, unless nil, is called every second for a cache that has been stalled for stalledFor: what can
 	// be done about it is not the monitor's business. It must return at once.
 	Stalled func(resource schema.GroupVersionResource, reason string)
@@ -131,7 +133,19 @@ func (m *Monitor) discover(ctx context.Context, wg *sync.WaitGroup) {
 		c := &probed{m: m, gvr: gvr, informer: informer, stop: cancel, given: make(chan freshness.Fence, 1), state: Unknown, reason: ReasonNotProbed, since: time.Now()}
 		m.caches[gvr] = c
 		m.opts.Metrics.Entered(gvr, Unknown)
-		wg.Go(func() { c.run(probing) })
+		wg.Go(func() {
+			c.run(probing)
+			m.forget(c)
+		})
+	}
+}
+
+// forget ends what is kept of a cache whose last probe has ended, unless it is probed again by now.
+func (m *Monitor) forget(c *probed) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now := m.caches[c.gvr]; now == nil || now.informer.GetStore() != c.informer.GetStore() {
+		m.opts.Forget(c.gvr, c.informer)
 	}
 }
 

@@ -35,7 +35,7 @@ type world struct {
 	fenced, watched int
 	objects         cache.Store
 	moves           bool   // the cache follows at once
-	end             func() // the informer is gone
+	end, begin      func() // the informer is gone, or back
 }
 
 func newWorld() *world {
@@ -150,6 +150,8 @@ type counts struct {
 	probed  map[string]int
 	entered map[State]int
 	stalled int
+	// registered counts what is known to the prover.
+	registered map[schema.GroupVersionResource]int
 }
 
 func (c *counts) note(change func()) {
@@ -179,10 +181,12 @@ func (c *counts) Entered(_ schema.GroupVersionResource, s State) { c.note(func()
 func run(t *testing.T, w *world, test func(m *Monitor, c *counts, look func() Cache)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := &counts{watched: map[schema.GroupVersionResource]bool{}, probed: map[string]int{}, entered: map[State]int{}}
+		c := &counts{watched: map[schema.GroupVersionResource]bool{}, probed: map[string]int{}, entered: map[State]int{}, registered: map[schema.GroupVersionResource]int{}}
 		var gone atomic.Bool
 		m := New(Options{
-			Prover: w, Metrics: c, Register: func(schema.GroupVersionResource, Informer) {},
+			Prover: w, Metrics: c,
+			Register: func(gvr schema.GroupVersionResource, _ Informer) { c.note(func() { c.registered[gvr]++ }) },
+			Forget:   func(gvr schema.GroupVersionResource, _ Informer) { c.note(func() { c.registered[gvr]-- }) },
 			Informers: func() map[schema.GroupVersionResource]Informer {
 				if gone.Load() {
 					return nil
@@ -194,7 +198,7 @@ func run(t *testing.T, w *world, test func(m *Monitor, c *counts, look func() Ca
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); m.Run(ctx) }()
-		w.end = func() { gone.Store(true) }
+		w.end, w.begin = func() { gone.Store(true) }, func() { gone.Store(false) }
 		test(m, c, func() Cache {
 			synctest.Wait()
 			all := m.Caches()
@@ -479,12 +483,24 @@ func TestNothingIsLeftOfWhatIsGone(t *testing.T) {
 		busy(w, time.Minute)
 		require.True(t, c.watches(pods))
 		require.Equal(t, Fresh, look().State)
+		c.note(func() { require.Equal(t, 1, c.registered[pods]) })
 
 		w.end()
 		time.Sleep(2 * Period)
 		synctest.Wait()
 		require.Empty(t, m.Caches())
 		require.False(t, c.watches(pods))
+		c.note(func() { require.Zero(t, c.registered[pods]) })
+		fenced, watched := w.requests()
+		time.Sleep(time.Minute)
+		fencedLater, watchedLater := w.requests()
+		require.Equal(t, [2]int{fenced, watched}, [2]int{fencedLater, watchedLater}, "nobody asks about it")
+
+		w.begin()
+		busy(w, time.Minute)
+		require.True(t, c.watches(pods))
+		require.Equal(t, Fresh, look().State)
+		c.note(func() { require.Equal(t, 1, c.registered[pods]) })
 	})
 }
 

@@ -6,9 +6,7 @@ package wiring
 import (
 	"context"
 	"fmt"
-	"maps"
 	"reflect"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,32 +19,8 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 )
 
-// observedFactory notes which resources it was asked for.
-type observedFactory struct {
-	informerfactory.InformerFactory
-
-	mu    sync.Mutex
-	asked map[schema.GroupVersionResource]stalenessmonitor.Informer
-}
-
-// ObserveFactory notes which informers the garbage collector and quota use, whatever their types.
-func ObserveFactory(factory informerfactory.InformerFactory) informerfactory.InformerFactory {
-	return &observedFactory{InformerFactory: factory, asked: map[schema.GroupVersionResource]stalenessmonitor.Informer{}}
-}
-
-// ForResource implements informerfactory.InformerFactory.
-func (f *observedFactory) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
-	informer, err := f.InformerFactory.ForResource(gvr)
-	if err == nil {
-		f.mu.Lock()
-		f.asked[gvr] = informer.Informer()
-		f.mu.Unlock()
-	}
-	return informer, err
-}
-
 // Informers returns a function that lists the informers which the two factories of a ControllerContext
-// run, by the resource that the server's mapping names. It is meant for one goroutine.
+// run and somebody uses, by the resource that the server's mapping names. It is meant for one goroutine.
 func Informers(ctx context.Context, typed informers.SharedInformerFactory, observed informerfactory.InformerFactory, mapper meta.RESTMapper) func() map[schema.GroupVersionResource]stalenessmonitor.Informer {
 	ended, end := context.WithCancel(ctx)
 	end()
@@ -54,9 +28,7 @@ func Informers(ctx context.Context, typed informers.SharedInformerFactory, obser
 	return func() map[schema.GroupVersionResource]stalenessmonitor.Informer {
 		out := map[schema.GroupVersionResource]stalenessmonitor.Informer{}
 		if f, ok := observed.(*observedFactory); ok {
-			f.mu.Lock()
-			maps.Copy(out, f.asked)
-			f.mu.Unlock()
+			f.inUse(out)
 		}
 		// With a context that has ended it does not wait, and names those that were started.
 		for t := range typed.WaitForCacheSyncWithContext(ended).Synced {

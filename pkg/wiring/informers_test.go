@@ -4,6 +4,7 @@
 package wiring
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +19,10 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
 	"k8s.io/controller-manager/pkg/informerfactory"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 )
 
 func TestInformers(t *testing.T) {
@@ -50,7 +54,65 @@ func TestInformers(t *testing.T) {
 	widgets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 	informer, err := observed.ForResource(widgets)
 	require.NoError(t, err)
-	require.Same(t, informer.Informer(), list()[widgets])
+	require.Same(t, informer.Informer().GetStore(), list()[widgets].GetStore())
+
+	// As the garbage collector and quota do, each in a goroutine of its own.
+	use := func() (stop func()) {
+		ended, stopCh := make(chan struct{}), make(chan struct{})
+		informer, err := observed.ForResource(widgets)
+		require.NoError(t, err)
+		go func() {
+			defer close(ended)
+			informer.Informer().GetController().Run(stopCh)
+		}()
+		require.Eventually(t, func() bool { return users(observed, widgets) > 0 }, wait, tick)
+		return func() {
+			close(stopCh)
+			<-ended
+		}
+	}
+	for range 2 {
+		collector := use()
+		quota := use()
+		require.Eventually(t, func() bool { return users(observed, widgets) == 2 }, wait, tick)
+		collector()
+		require.Contains(t, list(), widgets, "quota still uses it")
+		quota()
+		require.NotContains(t, list(), widgets, "nobody does any more")
+		_, err = observed.ForResource(widgets)
+		require.NoError(t, err)
+		require.NotContains(t, list(), widgets, "to ask is not to use")
+	}
+	stop := use()
+	require.Contains(t, list(), widgets)
+	stop()
+}
+
+func users(observed informerfactory.InformerFactory, gvr schema.GroupVersionResource) int {
+	f := observed.(*observedFactory)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked[gvr].users
+}
+
+func TestNothingIsKeptOfWhatIsNotFollowed(t *testing.T) {
+	w, err := New(t.Context(), &rest.Config{Host: "https://127.0.0.1:1"}, meta.NewDefaultRESTMapper(nil), nil)
+	require.NoError(t, err)
+	metadata := metadatainformer.NewSharedInformerFactory(metadatafake.NewSimpleMetadataClient(scheme.Scheme), 0)
+	for i := range 20 {
+		gvr := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: fmt.Sprintf("things%d", i)}
+		for range 2 {
+			informer := metadata.ForResource(gvr).Informer()
+			w.follow(gvr, informer)
+			require.Len(t, w.tracker.Sources(), 1)
+			require.Len(t, w.proofs.sources, 1)
+			w.unfollow(gvr, informer)
+			require.Empty(t, w.tracker.Sources())
+			require.Empty(t, w.proofs.sources)
+			_, err := w.proofs.prover.Fencer().Fence(t.Context(), gvr.GroupResource())
+			require.ErrorIs(t, err, freshness.ErrNotRegistered)
+		}
+	}
 }
 
 // countingMapper counts the questions.

@@ -22,10 +22,8 @@ func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalen
 		Prover:    w.proofs.prover,
 		Metrics:   w.proofs.counts,
 		Informers: informers,
-		Register: func(gvr schema.GroupVersionResource, informer stalenessmonitor.Informer) {
-			store := informer.GetStore()
-			w.proofs.view(gvr, store, w.tracker.Register(gvr.GroupResource(), store))
-		},
+		Register:  w.follow,
+		Forget:    w.unfollow,
 		Stalled: func(gvr schema.GroupVersionResource, reason string) {
 			if reason == stalenessmonitor.ReasonWatch {
 				w.proofs.counts.WatchesEnded(gvr, watches.End(w.ctx, gvr))
@@ -44,6 +42,19 @@ func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalen
 		w.monitor = nil
 		w.mu.Unlock()
 	}()
+}
+
+// follow has the tracker and the prover look at an informer's cache.
+func (w *Wiring) follow(gvr schema.GroupVersionResource, informer stalenessmonitor.Informer) {
+	store := informer.GetStore()
+	w.proofs.view(gvr, store, w.tracker.Register(gvr.GroupResource(), store))
+}
+
+// unfollow undoes follow, unless a controller waits for its own writes in that cache.
+func (w *Wiring) unfollow(gvr schema.GroupVersionResource, informer stalenessmonitor.Informer) {
+	if source := w.tracker.Unregister(informer.GetStore()); source != nil {
+		w.proofs.forget(gvr, source)
+	}
 }
 
 // Caches implements stalenessmonitor.Term.

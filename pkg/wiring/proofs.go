@@ -91,6 +91,17 @@ func (p *proofs) view(gvr schema.GroupVersionResource, store freshness.Store, so
 	return true
 }
 
+// forget undoes view.
+func (p *proofs) forget(gvr schema.GroupVersionResource, source *rvtracker.Source) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sources[gvr] == source {
+		delete(p.sources, gvr)
+		delete(p.scopes, gvr)
+		p.prover.Unregister(gvr)
+	}
+}
+
 // scopeFor is how long a resource's scope is remembered: the mapper forgets all it knows every 30 s, and each
 // question after that has it read the whole discovery.
 const scopeFor = 10 * time.Minute

@@ -1,0 +1,30 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import "slices"
+
+// Unregister forgets a store and returns its source, or nil if it was not registered, or if a controller or a
+// delivery still needs it. Nothing is asked or counted for the source from then on; who waits for it gets
+// ErrUnregistered. The store may still call Observe, to no effect. Registering it again makes a new source. It
+// must not be called while ForController or NewDelivery is, for the same store.
+func (t *Tracker) Unregister(store Store) *Source {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.byStore[store]
+	if s == nil || len(s.users) > 0 || len(s.deliveries) > 0 {
+		return nil
+	}
+	delete(t.byStore, store)
+	t.sources = slices.DeleteFunc(t.sources, func(other *Source) bool { return other == s })
+	t.lines = slices.DeleteFunc(t.lines, func(l *line) bool { return l == &s.line })
+	s.unregistered = true
+	for len(s.heap) > 0 { // No controller uses it, so these are bare waiters.
+		r := s.heap[0].rec
+		s.heap.remove(r)
+		t.push(wakeup{fn: r.extra.fn, err: ErrUnregistered})
+	}
+	s.gate.Store(noGate)
+	return s
+}

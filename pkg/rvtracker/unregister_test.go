@@ -1,0 +1,75 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+type noFencer struct{ Fencer }
+
+func TestUnregister(t *testing.T) {
+	b := newBench(t, Options{OnRewind: func() {}, Fencer: noFencer{}})
+	require.Nil(t, b.tracker.Unregister(b.pods), "a controller reads it")
+	require.Nil(t, b.tracker.Unregister(&hookedStore{}), "nobody knows it")
+
+	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	store := &hookedStore{}
+	s := b.tracker.Register(widgets, store)
+	store.apply("10")
+	inFlight := s.BeginFence()
+	waiting := make(chan error, 1)
+	go func() { waiting <- s.Wait(t.Context(), "20") }()
+	for b.waiters(&s.line) == 0 { //nolint:revive // the waiter is about to enter
+	}
+	require.Same(t, s, b.tracker.Unregister(store))
+	b.pump()
+	require.ErrorIs(t, <-waiting, ErrUnregistered)
+	require.ErrorIs(t, s.Wait(t.Context(), "20"), ErrUnregistered)
+	require.Nil(t, b.tracker.Unregister(store), "once")
+
+	// What still comes of it says nothing of the server.
+	store.apply("5")
+	store.apply("opaque")
+	require.Equal(t, VerdictOutdated, s.ObserveFence(inFlight, "3"))
+	require.Equal(t, VerdictOutdated, s.ObserveFence(s.BeginFence(), "3"))
+	b.tracker.Rewound()
+	var asked []schema.GroupResource
+	for _, f := range b.tracker.dueFences() {
+		asked = append(asked, f.resource)
+	}
+	require.ElementsMatch(t, []schema.GroupResource{pods, sets}, asked)
+	require.Zero(t, b.metrics.count("regression"))
+	require.Zero(t, b.metrics.count("rewind"))
+
+	again := b.tracker.Register(widgets, store)
+	require.NotSame(t, s, again)
+	store.apply("30")
+	require.Equal(t, "30", again.RV())
+}
+
+func TestNothingIsKeptOfWhatIsUnregistered(t *testing.T) {
+	b := newBench(t, Options{})
+	sources, lines := len(b.tracker.sources), len(b.tracker.lines)
+	for round := range 3 {
+		var stores []*hookedStore
+		for i := range 50 {
+			store := &hookedStore{}
+			b.tracker.Register(schema.GroupResource{Group: "example.com", Resource: fmt.Sprintf("things%d", i)}, store)
+			store.apply(fmt.Sprint(100*round + i + 1))
+			stores = append(stores, store)
+		}
+		require.Len(t, b.tracker.Sources(), sources+50)
+		for _, store := range stores {
+			require.NotNil(t, b.tracker.Unregister(store))
+		}
+		require.Len(t, b.tracker.Sources(), sources)
+		require.Len(t, b.tracker.byStore, sources)
+		require.Len(t, b.tracker.lines, lines)
+	}
+}
