@@ -43,6 +43,12 @@ func TestChunks(t *testing.T) {
 	require.NotEqual(t, w.at(t, at), w.at(t, w.newest()))
 	w.watch(t, w.c, metav1.ListOptions{ResourceVersion: at}).expect(w.since(at))
 
+	t.Run("all at once", func(t *testing.T) {
+		list, err := client.List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Empty(t, list.GetContinue())
+		require.Nil(t, list.GetRemainingItemCount(), "nothing remains")
+	})
 	t.Run("selector", func(t *testing.T) {
 		list, err := client.List(t.Context(), metav1.ListOptions{Limit: 3, LabelSelector: "none!=x"})
 		require.NoError(t, err)

@@ -4,9 +4,12 @@
 package conformance
 
 import (
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,6 +86,37 @@ func TestDryRun(t *testing.T) {
 		_, err = client.Create(t.Context(), configMap("c9"), metav1.CreateOptions{DryRun: []string{"Some"}})
 		isInvalid(t, err)
 	})
+	t.Run("every stage runs but the last", func(t *testing.T) {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "made-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "none"}}}}
+		pods := w.c.kube.CoreV1().Pods(w.namespace)
+		one, err := pods.Create(t.Context(), pod, metav1.CreateOptions{DryRun: dryRun})
+		require.NoError(t, err)
+		require.Equal(t, corev1.RestartPolicyAlways, one.Spec.RestartPolicy, "defaulted")
+		require.Equal(t, "default", one.Spec.ServiceAccountName, "by an admission plugin")
+		other, err := pods.Create(t.Context(), pod, metav1.CreateOptions{DryRun: dryRun})
+		require.NoError(t, err)
+		require.NotEqual(t, one.Name, other.Name, "generated values are others each time")
+		require.NotEqual(t, one.UID, other.UID)
+		require.Empty(t, one.ResourceVersion, "which is of what is stored")
+		_, err = w.c.kube.CoreV1().Pods("none").Create(t.Context(), pod, metav1.CreateOptions{DryRun: dryRun})
+		require.True(t, apierrors.IsNotFound(err), "refused by an admission plugin: %v", err)
+	})
+	t.Run("a webhook must have no side effects", func(t *testing.T) {
+		hook := func(effects admissionregistrationv1.SideEffectClass) error {
+			_, err := w.c.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+				ObjectMeta: metav1.ObjectMeta{Name: "dry-run"},
+				Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+					Name: "dry-run.fresh-kcm.io", SideEffects: &effects, AdmissionReviewVersions: []string{"v1"},
+					ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1")},
+				}},
+			}, metav1.CreateOptions{DryRun: dryRun})
+			return err
+		}
+		require.NoError(t, hook(admissionregistrationv1.SideEffectClassNone))
+		require.NoError(t, hook(admissionregistrationv1.SideEffectClassNoneOnDryRun))
+		require.True(t, apierrors.IsInvalid(hook(admissionregistrationv1.SideEffectClassSome)))
+		require.True(t, apierrors.IsInvalid(hook(admissionregistrationv1.SideEffectClassUnknown)))
+	})
 	t.Run("nothing is stored", func(t *testing.T) {
 		list, err := client.List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
@@ -91,6 +125,16 @@ func TestDryRun(t *testing.T) {
 		from := w.newest()
 		w.write(t, "c1")
 		events.expect(w.since(from)) // nothing else came before
+	})
+	t.Run("no value", func(t *testing.T) {
+		// The document says that side effects are then allowed. They are not, which is the safe side.
+		for _, query := range []string{"?dryRun", "?dryRun&pretty=true", "?dryRun="} {
+			path := "/api/v1/namespaces/" + w.namespace + "/configmaps"
+			got := w.c.raw(t, "POST", path+query, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"no-value"}}`)
+			require.Equal(t, http.StatusUnprocessableEntity, got.code, "%s: %s", query, got.body)
+			_, err := client.Get(t.Context(), "no-value", metav1.GetOptions{})
+			require.True(t, apierrors.IsNotFound(err), "%v", err)
+		}
 	})
 	t.Run("authorization", func(t *testing.T) {
 		config := rest.CopyConfig(w.c.config)

@@ -4,6 +4,7 @@
 package conformance
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -110,6 +111,23 @@ func TestFormats(t *testing.T) {
 		made := c.raw(t, "POST", path, string(body), "Content-Type", protobufType, "Accept", jsonType)
 		require.Equal(t, http.StatusCreated, made.code)
 		require.Equal(t, "ConfigMap", made.json(t)["kind"])
+	})
+	t.Run("watch", func(t *testing.T) {
+		h.write(t, "a")
+		got := c.raw(t, "GET", path+"?watch=1&timeoutSeconds=1&resourceVersion="+rv, "")
+		require.Equal(t, http.StatusOK, got.code)
+		require.Equal(t, jsonType, got.contentType)
+		var kinds []string
+		for documents := json.NewDecoder(bytes.NewReader(got.body)); documents.More(); {
+			var e struct {
+				Type   string
+				Object metav1.PartialObjectMetadata
+			}
+			require.NoError(t, documents.Decode(&e))
+			require.Equal(t, metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, e.Object.TypeMeta)
+			kinds = append(kinds, e.Type+" "+e.Object.Name)
+		}
+		require.Subset(t, kinds, []string{"MODIFIED a"}, "a series of documents")
 	})
 	t.Run("not acceptable", func(t *testing.T) {
 		require.Equal(t, http.StatusNotAcceptable, c.raw(t, "GET", gaugesPath, "", "Accept", protobufType).code)

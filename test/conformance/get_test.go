@@ -4,10 +4,14 @@
 package conformance
 
 import (
+	"net/http"
+	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 )
 
 // TestGet: kubernetes-api-concepts, "Semantics for get and list", the table of get; "Unavailable resource
@@ -27,6 +31,41 @@ func TestGet(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, newest, o.GetResourceVersion())
 	})
+}
+
+// retryAfter notes the header of the answers, which client-go does not hand on.
+type retryAfter struct {
+	next   http.RoundTripper
+	header atomic.Pointer[string]
+}
+
+func (r *retryAfter) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := r.next.RoundTrip(req)
+	if err == nil {
+		header := resp.Header.Get("Retry-After")
+		r.header.Store(&header)
+		resp.Header.Del("Retry-After")
+	}
+	return resp, err
+}
+
+// TestRetryAfter: kubernetes-api-concepts, "Unavailable resource versions", the header.
+func TestRetryAfter(t *testing.T) {
+	h := newHistory(t, shared(t), "retry-after")
+	h.write(t, "a")
+	config := h.c.AdminConfig()
+	noted := &retryAfter{}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		noted.next = next
+		return noted
+	})
+	client, err := dynamic.NewForConfig(config)
+	require.NoError(t, err)
+	_, err = client.Resource(configMaps).Namespace(h.namespace).List(t.Context(), metav1.ListOptions{ResourceVersion: h.future(t)})
+	isTooLarge(t, err)
+	seconds, err := strconv.Atoi(*noted.header.Load())
+	require.NoError(t, err)
+	require.Positive(t, seconds)
 }
 
 func getRows(t *testing.T, w *world, stale, newest string) {

@@ -32,6 +32,7 @@ const (
 // not migrate from the cache that lacks this, and in the end nothing is lost, nothing has come back, nothing is
 // stored in the old version, and that can be removed.
 func TestMigration(t *testing.T) {
+	t.Parallel()
 	c := own(t, controlplane.Options{})
 	d := newDefinition(t, c, "Gadget", versionOf("v1", true, true, 1000), versionOf("v2", true, false, 1000))
 	etcd := c.etcd(t)

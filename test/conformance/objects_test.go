@@ -39,6 +39,8 @@ func TestURIs(t *testing.T) {
 	rc := `{"apiVersion":"v1","kind":"ReplicationController","metadata":{"name":"a"},"spec":{"replicas":0,"selector":{"a":"b"},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"a","image":"none"}]}}}}`
 	lease := `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a"}}`
 	review := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`
+	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"a","image":"none"}]}}`
+	eviction := `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"a"}}`
 	const reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	for _, test := range []struct {
 		method, path, body string
@@ -64,6 +66,10 @@ func TestURIs(t *testing.T) {
 		// Virtual types are operations: they can only be posted.
 		{"POST", reviews, review, http.StatusCreated, "SelfSubjectAccessReview"},
 		{"GET", reviews, "", http.StatusMethodNotAllowed, "Status"},
+		{"POST", "/api/v1/namespaces/uris/pods", pod, http.StatusCreated, "Pod"},
+		{"GET", "/api/v1/namespaces/uris/pods/a/eviction", "", http.StatusMethodNotAllowed, "Status"},
+		{"POST", "/api/v1/namespaces/uris/pods/a/eviction", eviction, http.StatusCreated, "Status"},
+		{"GET", "/api/v1/namespaces/uris/pods/a", "", http.StatusNotFound, "Status"},
 		// One object at a time.
 		{"POST", "/api/v1/namespaces/uris/configmaps", `{"apiVersion":"v1","kind":"ConfigMapList","items":[]}`, http.StatusBadRequest, "Status"},
 	} {

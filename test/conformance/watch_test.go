@@ -162,3 +162,38 @@ func TestWatch(t *testing.T) {
 		isInvalid(t, err)
 	})
 }
+
+// TestBookmarks: kubernetes-api-concepts, "Watch bookmarks": only who asks for them gets them; a bookmark is of the
+// type that is watched, has nothing but a resource version, and that is not behind what was sent before. For every
+// type see TestTypes.
+func TestBookmarks(t *testing.T) {
+	w := &world{history: newHistory(t, shared(t), "bookmarks")}
+	from := w.write(t, "a")
+	seconds := int64(watchSeconds)
+	options := metav1.ListOptions{ResourceVersion: from, TimeoutSeconds: &seconds}
+	plain, err := w.client(w.c).Watch(t.Context(), options)
+	require.NoError(t, err)
+	t.Cleanup(plain.Stop)
+	options.AllowWatchBookmarks = true
+	asked, err := w.client(w.c).Watch(t.Context(), options)
+	require.NoError(t, err)
+	t.Cleanup(asked.Stop)
+	last := w.write(t, "a")
+
+	for e := range plain.ResultChan() {
+		require.Equal(t, watch.Modified, e.Type)
+	}
+	bookmarks := 0
+	for e := range asked.ResultChan() {
+		if e.Type != watch.Bookmark {
+			continue
+		}
+		bookmarks++
+		o := e.Object.(*unstructured.Unstructured)
+		require.NoError(t, notAfter(last, o.GetResourceVersion()))
+		bare := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"resourceVersion": o.GetResourceVersion()}}
+		unstructured.RemoveNestedField(o.Object, "metadata", "creationTimestamp")
+		require.Equal(t, bare, o.Object)
+	}
+	require.Positive(t, bookmarks)
+}

@@ -1,0 +1,86 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+)
+
+// TestNamespaces: kubernetes-api-concepts, "Resource URIs": what is in a namespace is deleted with it, by our
+// kube-controller-manager, and access to it is decided on for each namespace.
+func TestNamespaces(t *testing.T) {
+	t.Parallel()
+	c := own(t, controlplane.Options{})
+	going, staying := newHistory(t, c, "going"), newHistory(t, c, "staying")
+	d := newDefinition(t, c, "Clusterwide", versionOf("v1", true, true, 10))
+	d.create(t, "v1", "a", 1)
+	for _, h := range []*history{going, staying} {
+		h.write(t, "a")
+		h.write(t, "b")
+	}
+
+	config := rest.CopyConfig(c.config)
+	config.Impersonate.UserName = "reader"
+	client, err := dynamic.NewForConfig(config)
+	require.NoError(t, err)
+	reader := &cluster{any: client}
+	for _, make := range []func() error{
+		func() error {
+			_, err := c.kube.RbacV1().Roles("staying").Create(t.Context(), &rbacv1.Role{
+				ObjectMeta: metav1.ObjectMeta{Name: "read"},
+				Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}}},
+			}, metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := c.kube.RbacV1().RoleBindings("staying").Create(t.Context(), &rbacv1.RoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: "read"},
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "read"},
+				Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "reader"}},
+			}, metav1.CreateOptions{})
+			return err
+		},
+	} {
+		require.NoError(t, make())
+	}
+	eventually(t, "the role to be in force", func() (bool, error) {
+		_, err := staying.client(reader).List(t.Context(), metav1.ListOptions{})
+		if apierrors.IsForbidden(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	_, err = going.client(reader).List(t.Context(), metav1.ListOptions{})
+	require.True(t, apierrors.IsForbidden(err), "another namespace: %v", err)
+	_, err = reader.any.Resource(configMaps).List(t.Context(), metav1.ListOptions{})
+	require.True(t, apierrors.IsForbidden(err), "all namespaces: %v", err)
+
+	_, err = c.StartKCM(t.Context(), controlplane.KCMOptions{Arm: controlplane.ArmP})
+	require.NoError(t, err)
+	require.NoError(t, c.kube.CoreV1().Namespaces().Delete(t.Context(), "going", metav1.DeleteOptions{}))
+	within(t, time.Minute, "the namespace to be gone", func() (bool, error) {
+		_, err := c.kube.CoreV1().Namespaces().Get(t.Context(), "going", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return false, err
+	})
+	all, err := c.any.Resource(configMaps).List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.namespace=going"})
+	require.NoError(t, err)
+	require.Empty(t, all.Items)
+	left, err := staying.client(c).List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name!=kube-root-ca.crt"})
+	require.NoError(t, err)
+	require.Equal(t, staying.at(t, staying.newest()), itemsOf(t, left), "another namespace's")
+	require.Len(t, d.sizes(t, "v1"), 1, "and what is in none")
+}
