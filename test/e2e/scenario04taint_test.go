@@ -95,10 +95,16 @@ func (r *run) runPods(ctx context.Context, node, prefix string, count int, toler
 		_, err := r.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	}
+	r.runs(ctx, prefix, count)
+}
+
+// runs waits until all pods of a group run and the KCM knows it.
+func (r *run) runs(ctx context.Context, group string, count int) {
+	ginkgo.GinkgoHelper()
 	r.eventually(ctx, "the pods to run", func() (bool, error) {
 		running := 0
 		for _, e := range r.Truth.At(truth.Pods, truth.Latest) {
-			if pod := e.Object.(*corev1.Pod); pod.Labels["group"] == prefix && pod.Status.Phase == corev1.PodRunning {
+			if pod := e.Object.(*corev1.Pod); pod.Labels["group"] == group && pod.Status.Phase == corev1.PodRunning {
 				running++
 			}
 		}

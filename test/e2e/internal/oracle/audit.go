@@ -11,8 +11,9 @@ import (
 
 // Service accounts of the controllers, as the audit log names them.
 const (
-	DaemonSetController = "daemon-set-controller"
-	NodeController      = "node-controller"
+	DaemonSetController           = "daemon-set-controller"
+	NodeController                = "node-controller"
+	DeviceTaintEvictionController = "device-taint-eviction-controller"
 )
 
 var writing = []string{"create", "update", "patch", "delete", "deletecollection"}

@@ -24,6 +24,9 @@ var (
 	DaemonSets          = schema.GroupResource{Group: "apps", Resource: "daemonsets"}
 	ControllerRevisions = schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}
 	ReplicaSets         = schema.GroupResource{Group: "apps", Resource: "replicasets"}
+	ResourceClaims      = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}
+	ResourceSlices      = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceslices"}
+	DeviceTaintRules    = schema.GroupResource{Group: "resource.k8s.io", Resource: "devicetaintrules"}
 	Leases              = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 )
 
@@ -38,6 +41,7 @@ func newCollection(client kubernetes.Interface, resource schema.GroupResource) (
 		"":                    client.CoreV1().RESTClient(),
 		"apps":                client.AppsV1().RESTClient(),
 		"coordination.k8s.io": client.CoordinationV1().RESTClient(),
+		"resource.k8s.io":     client.ResourceV1().RESTClient(),
 	}
 	c := byGroup[resource.Group]
 	if c == nil {
