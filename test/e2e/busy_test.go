@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
@@ -65,4 +66,34 @@ func series(ctx context.Context, r *run, metric string, labels ...string) float6
 		sum += v
 	}
 	return sum
+}
+
+// every does something again and again, counting from 0, until the returned function is called, which fails the
+// spec if it could not be done.
+func every(ctx context.Context, period time.Duration, do func(ctx context.Context, i int) error) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		ticker := time.NewTicker(period)
+		defer ticker.Stop()
+		for i := 0; ; i++ {
+			err := do(ctx, i)
+			if ctx.Err() != nil {
+				done <- nil
+				return
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-ticker.C:
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		gomega.Expect(<-done).To(gomega.Succeed())
+	}
 }

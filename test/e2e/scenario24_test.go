@@ -111,33 +111,11 @@ func keepTouching(ctx context.Context, r *run) (stop func()) {
 		_, err := pods.Create(ctx, workload.Orphan(fmt.Sprint(otherPrefix, i), "nobody", nodes[i]), metav1.CreateOptions{})
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	go func() {
-		ticker := time.NewTicker(touchEvery)
-		defer ticker.Stop()
-		for i := 0; ; i++ {
-			patch := fmt.Sprintf(`{"metadata":{"annotations":{"touched":"%d"}}}`, i)
-			_, err := pods.Patch(ctx, fmt.Sprint(otherPrefix, i%otherPods), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-			if ctx.Err() != nil {
-				err = nil
-			}
-			select {
-			case <-ctx.Done():
-				done <- err
-				return
-			case <-ticker.C:
-			}
-			if err != nil {
-				done <- err
-				return
-			}
-		}
-	}()
-	return func() {
-		cancel()
-		gomega.Expect(<-done).To(gomega.Succeed())
-	}
+	return every(ctx, touchEvery, func(ctx context.Context, i int) error {
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{"touched":"%d"}}}`, i)
+		_, err := pods.Patch(ctx, fmt.Sprint(otherPrefix, i%otherPods), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	})
 }
 
 // opaque is V of scenario 24, and asks P's metrics.
