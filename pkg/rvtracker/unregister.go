@@ -23,7 +23,7 @@ func (t *Tracker) Unregister(store Store) *Source {
 	for len(s.heap) > 0 { // No controller uses it, so these are bare waiters.
 		r := s.heap[0].rec
 		s.heap.remove(r)
-		t.push(wakeup{fn: r.extra.fn, err: ErrUnregistered})
+		t.call(r.extra.fn, ErrUnregistered)
 	}
 	s.gate.Store(noGate)
 	return s
