@@ -9,7 +9,7 @@
 
 source "$(dirname "$0")/lib.sh"
 
-read -ra packages <<<"${PACKAGES:-controllermanager daemonset deployment evictions garbagecollector job node podautoscaler podgc replicaset replicationcontroller staleness statefulset storageversionmigrator}"
+read -ra packages <<<"${PACKAGES:-daemonset deployment evictions garbagecollector job node podautoscaler podgc replicaset replicationcontroller staleness statefulset storageversionmigrator}"
 read -ra selected <<<"${ARMS:-stock off on}"
 read -ra flags <<<"${FLAGS:-}"
 

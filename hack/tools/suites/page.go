@@ -43,7 +43,7 @@ func page(out io.Writer, packages []*pkg, suites *suites) error {
 func integration(w *strings.Builder, packages []*pkg) {
 	fmt.Fprintf(w, "\n## Integration tests\n\nThe packages of k8s.io/kubernetes/test/integration, unmodified, each with an etcd and apiservers of its own. On the arm with the\n"+
 		"gates on, the controllers named in the last column had this project's stores, proofs and write recorder, wired as in the product;\n"+
-		"the monitor did not run, as only the product's command starts it. What a test emulates an older Kubernetes for is as it was\n"+
+		"the monitor and the guard of the leader lease did not run, as only the product's command starts them. What a test emulates an older Kubernetes for is as it was\n"+
 		"there: the tests of node emulate 1.33, where node lifecycle asks for no store.\n\n")
 	row(w, "Package", titles(), "Controllers with our stores")
 	row(w, "---", []string{"---", "---", "---"}, "---")
