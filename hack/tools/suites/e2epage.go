@@ -80,9 +80,26 @@ func outcome(specs []*spec, name string) *spec {
 	return specs[i]
 }
 
+const e2eHead = `
+## End-to-end suites
+
+Suites of k8s.io/kubernetes/test/e2e, unmodified, against a cluster of real etcd, kube-apiserver, kube-scheduler and
+kube-controller-manager with kwok in place of nodes. What runs is said in hack/upstream-e2e.txt.
+
+`
+
+// brief is a message in one line.
+func brief(message string) string {
+	const most = 200
+	line := []rune(strings.Join(strings.Fields(message), " "))
+	if len(line) > most {
+		return string(line[:most]) + "..."
+	}
+	return string(line)
+}
+
 func (s *suites) write(w *strings.Builder) {
-	fmt.Fprintf(w, "\n## End-to-end suites\n\nSuites of k8s.io/kubernetes/test/e2e, unmodified, against a cluster of real etcd, kube-apiserver, kube-scheduler and\n"+
-		"kube-controller-manager with kwok in place of nodes. What runs is said in hack/upstream-e2e.txt.\n\n")
+	w.WriteString(e2eHead)
 	if s.empty() {
 		fmt.Fprintln(w, "Not run yet.")
 		return
@@ -96,11 +113,10 @@ func (s *suites) write(w *strings.Builder) {
 			switch {
 			case spec.failed():
 				alone := "was not run"
-				if again := outcome(s.again[arm.name], spec.name()); again != nil {
+				if again := outcome(s.again[arm.name], spec.name()); again != nil && again.ran() {
 					alone = again.State
 				}
-				message, _, _ := strings.Cut(spec.Failure.Message, "\n")
-				failed = append(failed, fmt.Sprintf("%s: `%s` %s: %s; alone it %s", arm.title, spec.name(), state, message, alone))
+				failed = append(failed, fmt.Sprintf("%s: `%s` %s: %s; alone it %s", arm.title, spec.name(), state, brief(spec.Failure.Message), alone))
 				state = "failed"
 			case !spec.ran():
 				state = "not run"
@@ -109,8 +125,7 @@ func (s *suites) write(w *strings.Builder) {
 					excluded = append(excluded, line)
 				}
 			case state == "skipped":
-				message, _, _ := strings.Cut(spec.Failure.Message, "\n")
-				if line := fmt.Sprintf("`%s`: %s", spec.name(), message); !seen[line] {
+				if line := fmt.Sprintf("`%s`: %s", spec.name(), brief(spec.Failure.Message)); !seen[line] {
 					seen[line] = true
 					skipped = append(skipped, line)
 				}
@@ -149,7 +164,11 @@ func (s *suites) write(w *strings.Builder) {
 		var of []string
 		for _, m := range s.metas[arm.name] {
 			seconds += m.Seconds
-			of = append(of, fmt.Sprintf("%s on %s", cmp.Or(m.Code, "unknown"), m.Began.Format("2006-01-02")))
+			code := cmp.Or(m.Code, "unknown")
+			if arm.name == "stock" {
+				code = "as published"
+			}
+			of = append(of, fmt.Sprintf("%s on %s", code, m.Began.Format("2006-01-02")))
 		}
 		if len(of) > 0 {
 			slices.Sort(of)
@@ -166,7 +185,7 @@ func (s *suites) write(w *strings.Builder) {
 func (s *suites) regressions() (out []string) {
 	stands := func(arm, name string) bool {
 		first, again := outcome(s.runs[arm], name), outcome(s.again[arm], name)
-		return first != nil && first.failed() && (again == nil || again.failed())
+		return first != nil && first.failed() && (again == nil || !again.ran() || again.failed())
 	}
 	for _, arm := range arms[1:] {
 		for _, spec := range s.runs[arm.name] {

@@ -27,6 +27,17 @@ Stock is Kubernetes as published, patched the same with staging-patches/. A test
 A test that failed was run once more, alone, on the same arm; nothing else was repeated.
 `
 
+const integrationHead = `
+## Integration tests
+
+The packages of k8s.io/kubernetes/test/integration, unmodified, each with an etcd and apiservers of its own. With the gates
+on, the controllers named in the last column had this project's stores, proofs and write recorder, wired as in the
+product; the monitor and the guard of the leader lease did not run, as only the product's command starts them. Where a test
+emulates an older Kubernetes, controllers are as they were there: the tests of node emulate 1.33, in which node
+lifecycle asks for no store.
+
+`
+
 // page writes the page of all results.
 func page(out io.Writer, packages []*pkg, suites *suites) error {
 	if len(packages) == 0 && suites.empty() {
@@ -41,10 +52,7 @@ func page(out io.Writer, packages []*pkg, suites *suites) error {
 }
 
 func integration(w *strings.Builder, packages []*pkg) {
-	fmt.Fprintf(w, "\n## Integration tests\n\nThe packages of k8s.io/kubernetes/test/integration, unmodified, each with an etcd and apiservers of its own. On the arm with the\n"+
-		"gates on, the controllers named in the last column had this project's stores, proofs and write recorder, wired as in the product;\n"+
-		"the monitor and the guard of the leader lease did not run, as only the product's command starts them. What a test emulates an older Kubernetes for is as it was\n"+
-		"there: the tests of node emulate 1.33, where node lifecycle asks for no store.\n\n")
+	w.WriteString(integrationHead)
 	row(w, "Package", titles(), "Controllers with our stores")
 	row(w, "---", []string{"---", "---", "---"}, "---")
 	for _, p := range packages {
@@ -102,16 +110,14 @@ func cell(p *pkg, r *result) string {
 	return out + fmt.Sprintf(" (%.0f s)", r.Seconds)
 }
 
-// codes says what was tested, and when.
+// codes says which code of ours was tested, and when.
 func codes(packages []*pkg) string {
 	of := map[string][]string{}
-	for _, p := range packages {
-		for _, arm := range arms {
+	for _, arm := range arms[1:] {
+		for _, p := range packages {
 			if r := p.Runs[arm.name]; r != nil {
-				key := fmt.Sprintf("%s on %s", cmp.Or(r.Code, "unknown"), r.Began.Format("2006-01-02"))
-				if !slices.Contains(of[key], p.Name) {
-					of[key] = append(of[key], p.Name)
-				}
+				key := fmt.Sprintf("%s, %s on %s", arm.title, cmp.Or(r.Code, "unknown"), r.Began.Format("2006-01-02"))
+				of[key] = append(of[key], p.Name)
 			}
 		}
 	}
