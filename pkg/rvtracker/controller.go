@@ -28,8 +28,11 @@ type Controller struct {
 	busy atomic.Int32
 	// blocked counts sources that are not usable, and those that have to be proven first.
 	blocked atomic.Int32
-	parked  int      // guarded by Tracker.mu
-	demands []demand // guarded by Tracker.mu
+
+	// The rest is guarded by Tracker.mu.
+	parked     int
+	parkedTold int // as last told to Metrics
+	demands    []demand
 }
 
 // ControllerOption is an option of ForController.

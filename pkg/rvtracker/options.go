@@ -104,9 +104,9 @@ const (
 	OriginFence RVOrigin = "Fence"
 )
 
-// Metrics receives what the tracker counts. Methods are called with the
-// tracker's lock held: they must be quick, must not block and must not call the
-// tracker. The resource of a wait is the one it was first for.
+// Metrics receives what the tracker counts. Methods may be called concurrently, and
+// with the tracker's lock held: they must be quick, must not block and must not call the
+// tracker. The ends of waits may be told a moment late, after the owners were woken. The resource of a wait is the one it was first for.
 type Metrics interface {
 	// WaitStarted: an owner was parked.
 	WaitStarted(controller string, resource schema.GroupResource)

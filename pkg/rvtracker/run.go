@@ -72,6 +72,7 @@ func (t *Tracker) wakePass() {
 	now := t.opts.Clock.Now()
 	var checks []deleteCheck
 	t.mu.Lock()
+	t.deferring = true
 	for _, s := range t.sources {
 		if !s.dirty.Swap(false) {
 			continue
@@ -91,8 +92,13 @@ func (t *Tracker) wakePass() {
 			t.drain(l, now)
 		}
 	}
+	t.deferring = false
+	for _, c := range t.controllers {
+		c.tellParked()
+	}
 	t.mu.Unlock()
 	t.deliver()
+	t.tellObserved()
 
 	if len(checks) == 0 {
 		return
@@ -116,6 +122,17 @@ func (t *Tracker) settleReached(l *line, pos version, now time.Time) {
 	for i, r := range t.batch {
 		t.seen(r, now)
 		t.batch[i] = nil
+	}
+}
+
+// tellObserved tells Metrics what the wake pass has left. Only the waker touches observed.
+func (t *Tracker) tellObserved() {
+	for _, o := range t.observed {
+		o.tell(t.opts.Metrics)
+	}
+	clear(t.observed)
+	if t.observed = t.observed[:0]; cap(t.observed) > 2*drainLimit {
+		t.observed = nil
 	}
 }
 

@@ -34,6 +34,8 @@ type Tracker struct {
 	ready       []*owner // to be woken, on the waker's goroutine
 	spare       []*owner // ready's memory, reused
 	calls       []call   // to be made before that
+	deferring   bool     // during a wake pass: observations are told after it
+	observed    []observation
 	batch       []*record
 	ticks       int
 	relists     uint64 // of all sources, the first lists left out
@@ -122,7 +124,7 @@ func (t *Tracker) seen(r *record, now time.Time) {
 func (t *Tracker) pass(r *record, now time.Time) {
 	if r.flags&flagWrite != 0 {
 		latency := now.Sub(t.start) - time.Duration(r.at)
-		t.opts.Metrics.WriteToCache(r.owner.c.name, r.src.resource, max(0, latency))
+		t.observe(observation{c: r.owner.c, src: r.src, took: max(0, latency)})
 	}
 	r.flags &^= flagWrite | flagLower
 }
@@ -139,6 +141,39 @@ func (t *Tracker) finish(o *owner, outcome Outcome, now time.Time) {
 		t.wake(o)
 	}
 	o.c.forget(o)
+}
+
+// observation is what Metrics is told of a write that the cache has seen, or of a wait that ended so.
+type observation struct {
+	c    *Controller
+	src  *Source
+	took time.Duration
+	wait bool
+}
+
+func (o observation) tell(m Metrics) {
+	if o.wait {
+		m.WaitEnded(o.c.name, o.src.resource, o.took, OutcomeSeen)
+	} else {
+		m.WriteToCache(o.c.name, o.src.resource, o.took)
+	}
+}
+
+// observe tells Metrics, in a wake pass after it: finding a series takes longer than all the rest of a wake.
+func (t *Tracker) observe(o observation) {
+	if t.deferring {
+		t.observed = append(t.observed, o)
+		return
+	}
+	o.tell(t.opts.Metrics)
+}
+
+// tellParked tells Metrics of the number of parked owners if it is another than before.
+func (c *Controller) tellParked() {
+	if c.parkedTold != c.parked {
+		c.parkedTold = c.parked
+		c.t.opts.Metrics.Parked(c.name, c.parked)
+	}
 }
 
 // wake has the waker call the owner's controller. It is kicked for the first only: it takes all that are
@@ -160,7 +195,7 @@ func (t *Tracker) park(o *owner, s *Source, now time.Time) {
 		o.park = &parking{since: now, src: s}
 		o.c.parked++
 		t.opts.Metrics.WaitStarted(o.c.name, s.resource)
-		t.opts.Metrics.Parked(o.c.name, o.c.parked)
+		o.c.tellParked()
 	}
 	o.each(func(r *record) {
 		if r.hasDeletes() && r.flags&flagForced == 0 {
@@ -178,10 +213,17 @@ func (t *Tracker) unpark(o *owner, outcome Outcome, now time.Time) bool {
 	if o.park == nil {
 		return false
 	}
-	t.opts.Metrics.WaitEnded(o.c.name, o.park.src.resource, now.Sub(o.park.since), outcome)
+	waited := now.Sub(o.park.since)
+	if outcome == OutcomeSeen {
+		t.observe(observation{c: o.c, src: o.park.src, took: waited, wait: true})
+	} else {
+		t.opts.Metrics.WaitEnded(o.c.name, o.park.src.resource, waited, outcome)
+	}
 	o.park = nil
 	o.c.parked--
-	t.opts.Metrics.Parked(o.c.name, o.c.parked)
+	if !t.deferring {
+		o.c.tellParked()
+	}
 	o.each(func(r *record) {
 		if r.flags&flagForced != 0 {
 			r.flags &^= flagForced
