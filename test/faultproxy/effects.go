@@ -38,11 +38,13 @@ type behaviour struct {
 	ends stop
 	// answers replaces the backend's answer; nil forwards the request.
 	answers func(Request) *answer
+	// loses takes the backend's answer away, and cuts the client's stream instead.
+	loses func(Request) bool
 	// holdsLists keeps back the backend's answers to lists.
 	holdsLists bool
 	// opaque selects the objects whose resource versions are rewritten on their way to the client.
 	opaque func(Event) bool
-	// limit is how often drops and answers apply; 0 means always.
+	// limit is how often drops, answers and loses apply; 0 means always.
 	limit int
 }
 
@@ -200,4 +202,27 @@ func (t TooManyRequests) behaviour() (behaviour, error) {
 		}
 		return &answer{status: status}
 	}}, nil
+}
+
+// LoseAnswers has requests executed and their answers lost on the way: the client's stream is cut, as with a
+// connection that breaks at that moment.
+type LoseAnswers struct {
+	// Verbs are the Kubernetes verbs whose answers are lost; empty means create, update, patch and delete.
+	Verbs []string
+	// Count is how many answers are lost; 0 means all until the fault is cleared.
+	Count int
+}
+
+func (l LoseAnswers) behaviour() (behaviour, error) {
+	if l.Count < 0 {
+		return behaviour{}, fmt.Errorf("count %d is negative", l.Count)
+	}
+	verbs := slices.Clone(l.Verbs)
+	if len(verbs) == 0 {
+		verbs = []string{"create", "update", "patch", "delete"}
+	}
+	if slices.Contains(verbs, "watch") {
+		return behaviour{}, errors.New("a watch has no answer to lose: see DropStream and DropEvents")
+	}
+	return behaviour{kind: "LoseAnswers", limit: l.Count, loses: func(r Request) bool { return slices.Contains(verbs, r.Verb) }}, nil
 }

@@ -4,14 +4,17 @@
 package faultproxy
 
 import (
+	"errors"
 	"net/http"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -359,4 +362,39 @@ func TestAnswers(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestLostAnswers(t *testing.T) {
+	inBothEncodings(t, func(t *testing.T, h *harness) {
+		p := h.watch(t, "pods")
+		h.api.stored = func(_ *http.Request, body k8sruntime.Object) k8sruntime.Object { return body }
+		create := func(name string) error {
+			_, err := h.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			return err
+		}
+		executed := func() (n int) {
+			for _, s := range h.api.requestsSeen() {
+				if s.method == http.MethodPost {
+					n++
+				}
+			}
+			return n
+		}
+		f := h.inject(t, Target{Resource: nodes}, LoseAnswers{Count: 2})
+		for want := range 2 {
+			err := create("n")
+			require.Error(t, err)
+			var status apierrors.APIStatus
+			require.False(t, errors.As(err, &status), "no answer of any kind: %v", err)
+			require.Equal(t, want+1, executed(), "executed once: the client does not send it again by itself")
+		}
+		require.NoError(t, create("n"))
+		require.Equal(t, 2, f.Stats().Requests)
+		f.Clear()
+		h.inject(t, Target{Resource: nodes}, LoseAnswers{Verbs: []string{"delete"}})
+		require.NoError(t, create("n"))
+		_, err := h.proxy.Inject(Target{Resource: nodes}, LoseAnswers{Verbs: []string{"watch"}})
+		require.Error(t, err)
+		h.requireUntouched(t, p)
+	})
 }

@@ -106,8 +106,19 @@ func (p *Proxy) serveOther(w http.ResponseWriter, r *http.Request, req Request, 
 			return nil
 		}
 	}
+	for _, f := range faults {
+		if f.b.loses != nil && f.b.loses(req) && f.take() {
+			rp.ModifyResponse = func(*http.Response) error {
+				f.didRequest(ActionDropped, req)
+				return errAnswerLost
+			}
+			break
+		}
+	}
 	rp.ServeHTTP(w, r)
 }
+
+var errAnswerLost = errors.New("the answer is lost")
 
 // hopByHop are the headers that belong to one connection (RFC 9110, section 7.6.1).
 var hopByHop = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}

@@ -21,7 +21,7 @@ const (
 	ActionCleared   Action = "Cleared"   // a fault was taken back
 	ActionHeld      Action = "Held"      // a frame or a list was kept back
 	ActionReleased  Action = "Released"  // a kept frame or list was handed to the client
-	ActionDropped   Action = "Dropped"   // a frame will never reach the client
+	ActionDropped   Action = "Dropped"   // a frame or an answer will never reach the client
 	ActionAnswered  Action = "Answered"  // a request was answered instead of being forwarded
 	ActionRewritten Action = "Rewritten" // a frame or an answer was changed
 	ActionEnded     Action = "Ended"     // a stream was ended, or left half open

@@ -114,6 +114,11 @@ var all = []Mutant{
 		New: "",
 	},
 	{
+		Name: "lost-answers", Protection: "a write whose answer is lost is waited for", File: "pkg/wiring/record.go",
+		Old: "	if outcomeUnknown(resp, err) {",
+		New: "	if outcomeUnknown(resp, err) && false {",
+	},
+	{
 		Name: "taint-guard", Protection: "an eviction is judged again when it is due, by the server's state", File: "pkg/wiring/tainteviction.go",
 		Old: "	return guarded(s, circuitbreaker.NewTaintGuard(ctx, s.evictionOptions(), evictor))",
 		New: "	return nil",

@@ -28,7 +28,7 @@ type spec struct {
 
 	Lists      bool              `json:"lists"`      // Hold
 	By         metav1.Duration   `json:"by"`         // Delay
-	Count      int               `json:"count"`      // DropEvents, TooLargeRV, TooManyRequests
+	Count      int               `json:"count"`      // DropEvents, TooLargeRV, TooManyRequests, LoseAnswers
 	Types      []watch.EventType `json:"types"`      // DropEvents, OpaqueRVs
 	Namespace  string            `json:"namespace"`  // DropEvents, OpaqueRVs
 	Name       string            `json:"name"`       // DropEvents, OpaqueRVs
@@ -36,7 +36,7 @@ type spec struct {
 	Resumed    bool              `json:"resumed"`    // Gone
 	Current    uint64            `json:"current"`    // TooLargeRV
 	RetryAfter metav1.Duration   `json:"retryAfter"` // TooManyRequests
-	Verbs      []string          `json:"verbs"`      // TooManyRequests
+	Verbs      []string          `json:"verbs"`      // TooManyRequests, LoseAnswers
 }
 
 func (s spec) inject(p *faultproxy.Proxy) (*faultproxy.Fault, error) {
@@ -66,6 +66,8 @@ func (s spec) inject(p *faultproxy.Proxy) (*faultproxy.Fault, error) {
 		e = faultproxy.TooLargeRV{Current: s.Current, Count: s.Count}
 	case "TooManyRequests":
 		e = faultproxy.TooManyRequests{RetryAfter: s.RetryAfter.Duration, Verbs: s.Verbs, Count: s.Count}
+	case "LoseAnswers":
+		e = faultproxy.LoseAnswers{Verbs: s.Verbs, Count: s.Count}
 	default:
 		return nil, fmt.Errorf("unknown effect %q", s.Effect)
 	}
