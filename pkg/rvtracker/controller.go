@@ -296,12 +296,7 @@ func (c *Controller) ensureReady(hash uint32, name types.NamespacedName) error {
 		c.forget(o)
 		return nil
 	}
-	var src *Source
-	o.each(func(r *record) {
-		if src == nil {
-			src = r.src
-		}
-	})
+	src := o.waitsFor()
 	if t.running {
 		t.park(o, src, now)
 	}

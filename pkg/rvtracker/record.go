@@ -157,6 +157,16 @@ func (o *owner) release(r *record) {
 	r.src = nil
 }
 
+// waitsFor is the first source that the owner waits for.
+func (o *owner) waitsFor() *Source {
+	for r := &o.first; r != nil; r = r.next {
+		if r.src != nil {
+			return r.src
+		}
+	}
+	return nil
+}
+
 // each calls f for every record in use; f may release the record.
 func (o *owner) each(f func(*record)) {
 	for r := &o.first; r != nil; {

@@ -114,16 +114,6 @@ func (c *Controller) reports(now time.Time, out []func()) []func() {
 	return out
 }
 
-func (o *owner) waitsFor() *Source {
-	var src *Source
-	o.each(func(r *record) {
-		if src == nil {
-			src = r.src
-		}
-	})
-	return src
-}
-
 // hopeless says that no proof has come for MaxWait and none is to be expected.
 func (s *Source) hopeless(now time.Time) bool {
 	unprovable := s.t.opts.Fencer == nil || s.unprovable
