@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -56,7 +57,7 @@ func answering(t *testing.T, contentType string, code int, object runtime.Object
 		}
 		w.Header().Set("Content-Type", contentType)
 		w.WriteHeader(code)
-		encoder := scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersions{corev1.SchemeGroupVersion, metav1.SchemeGroupVersion})
+		encoder := scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersions{corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion, metav1.SchemeGroupVersion})
 		if err := encoder.Encode(object, w); err != nil {
 			t.Error(err)
 		}
