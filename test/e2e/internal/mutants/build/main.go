@@ -59,11 +59,11 @@ func build(root, out string, m mutants.Mutant) error {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "mutant-")
-	if err != nil {
+	// A folder that lasts, so that what is up to date is not built again.
+	dir := filepath.Join(out, "edits", m.Name)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
 	edited, overlay := filepath.Join(dir, filepath.Base(m.File)), filepath.Join(dir, "overlay.json")
 	if err := os.WriteFile(edited, content, 0o644); err != nil {
 		return err
@@ -76,7 +76,7 @@ func build(root, out string, m mutants.Mutant) error {
 		return err
 	}
 	started := time.Now()
-	cmd := exec.Command("go", "build", "-overlay", overlay, "-o", filepath.Join(out, m.Name), "./cmd/kube-controller-manager")
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-overlay", overlay, "-o", filepath.Join(out, m.Name), "./cmd/kube-controller-manager")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = root, os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("mutant %s: %w", m.Name, err)
