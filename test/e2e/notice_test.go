@@ -41,8 +41,8 @@ const (
 // How soon a held watch is noticed, of many resources at once, each at a random moment of its period: p99 of at
 // least a hundred. The figures are those of B8.
 var (
-	_ = describe(noticing("busy", noticeBusy, 5*time.Second, func(k kind) bool { return k.busy }))
-	_ = describe(noticing("quiet", noticeQuiet, 10*time.Second, func(k kind) bool { return !k.busy }))
+	_ = describe(noticing("busy", noticeBusy, 2*stalenessPeriod, func(k kind) bool { return k.busy }))
+	_ = describe(noticing("quiet", noticeQuiet, 2*stalenessPeriod, func(k kind) bool { return !k.busy }))
 )
 
 func noticing(name string, bound, spread time.Duration, chosen func(kind) bool) scenario {
@@ -62,6 +62,8 @@ func noticing(name string, bound, spread time.Duration, chosen func(kind) bool) 
 				}
 			}
 			objects := createKinds(ctx, r, resources)
+			stop := keepBusy(ctx, objects, resources)
+			defer stop()
 			r.measured(ctx)
 			var took []time.Duration
 			for len(took) < noticeSamples {
@@ -82,28 +84,11 @@ func noticing(name string, bound, spread time.Duration, chosen func(kind) bool) 
 func (r *run) noticeRound(ctx context.Context, objects dynamic.Interface, resources []kind, bound, spread time.Duration) []time.Duration {
 	ginkgo.GinkgoHelper()
 	began := time.Now()
-	churning, stop := context.WithCancel(ctx)
-	var wg, churns sync.WaitGroup
-	for _, k := range resources {
-		if k.busy {
-			churns.Go(func() {
-				for i := 0; churning.Err() == nil; i++ {
-					_ = k.touch(churning, objects, fmt.Sprint(i))
-					select {
-					case <-churning.Done():
-					case <-time.After(busyEvery):
-					}
-				}
-			})
-		}
-	}
-	defer churns.Wait()
-	defer stop()
-
+	var wg sync.WaitGroup
 	since := make([]time.Time, len(resources))
 	faults := make([]*faultproxy.Fault, len(resources))
 	for i, k := range resources {
-		delay := spread + rand.N(spread) // The busy are busy by then.
+		delay := spread + rand.N(spread) // What the last round has brought about is over by then.
 		wg.Go(func() {
 			defer ginkgo.GinkgoRecover()
 			time.Sleep(time.Until(began.Add(delay)))
@@ -136,6 +121,26 @@ func (r *run) noticeRound(ctx context.Context, objects dynamic.Interface, resour
 		r.healed(ctx, k.resource.GroupResource())
 	}
 	return took
+}
+
+// keepBusy changes the objects that are to be busy until it is stopped.
+func keepBusy(ctx context.Context, objects dynamic.Interface, resources []kind) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	for _, k := range resources {
+		if k.busy {
+			wg.Go(func() {
+				for i := 0; ctx.Err() == nil; i++ {
+					_ = k.touch(ctx, objects, fmt.Sprint(i))
+					select {
+					case <-ctx.Done():
+					case <-time.After(busyEvery):
+					}
+				}
+			})
+		}
+	}
+	return func() { cancel(); wg.Wait() }
 }
 
 // provesQuietly is proves without a figure.

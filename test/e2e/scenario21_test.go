@@ -49,6 +49,9 @@ var _ = describe(scenario{
 		if ended.Stats().Streams == 0 {
 			r.unproven = append(r.unproven, "no watch was ended")
 		}
+		if r.Arm == rig.P {
+			r.shownWaiting(ctx, "nodelifecycle", "silent nodes")
+		}
 		r.bounded("refused requests", refused.Stats().Requests, time.Since(began))
 		refused.Clear()
 		healed := time.Now()

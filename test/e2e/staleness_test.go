@@ -137,6 +137,20 @@ func (r *run) healed(ctx context.Context, resources ...schema.GroupResource) {
 	}
 }
 
+// shownWaiting: the page says that something waits, for what, since when and why.
+func (r *run) shownWaiting(ctx context.Context, controller, owner string) {
+	ginkgo.GinkgoHelper()
+	r.eventually(ctx, "the page to show that "+owner+" wait", func() (bool, error) {
+		for _, w := range stalenessz(ctx, r).Waits {
+			if w.Controller == controller && w.Owner == owner && w.For != "" && w.Why != "" && w.WaitSeconds > 0 {
+				r.figure("page: "+controller, "%s wait for %s", w.Owner, w.For)
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+}
+
 // probeCost is what the probes have cost so far: requests by kind, bytes of bodies, and the most requests for
 // one resource.
 type probeCost struct {
