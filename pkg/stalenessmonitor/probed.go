@@ -74,14 +74,19 @@ func (c *probed) begin() {
 	c.began = time.Now()
 }
 
-// give hands a fence to the run goroutine, unless that waits for one of its own.
+// give hands a fence to the run goroutine, in place of an older one.
 func (c *probed) give(f freshness.Fence) {
-	select {
-	case <-c.given: // An older one.
-	default:
-	}
+	c.takeBack()
 	select {
 	case c.given <- f:
+	default:
+	}
+}
+
+// takeBack drops the fence that the run goroutine has yet to look at.
+func (c *probed) takeBack() {
+	select {
+	case <-c.given:
 	default:
 	}
 }
@@ -132,6 +137,7 @@ func (c *probed) rewind() {
 	c.rewound = true
 	c.missing, c.missed, c.late = "", 0, time.Time{}
 	c.fences = [2]answeredFence{}
+	c.takeBack()
 }
 
 // sample looks at how far the store is. An event that the store gets although a fence had passed it more
