@@ -113,6 +113,10 @@ type Proof struct {
 	// while the cache stays at just that RV. See Prover.Holds.
 	Exact bool
 
+	// Ahead, if Proven by a watch, is the RV of a change after At that the watch has shown, and
+	// that the cache, too, should have a moment later. It may be empty.
+	Ahead string
+
 	// Events, if Stale, is how many changes (MethodWatch) or objects (MethodList) are
 	// missing, at least.
 	Events int

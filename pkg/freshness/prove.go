@@ -200,7 +200,7 @@ func (r *resource) shareQuiet(ctx context.Context, asOf time.Time, work func(con
 	if proof, ok := r.lookup(asOf, MethodWait); ok {
 		// The shared answer, or the cache has caught up meanwhile.
 		if quiet.Outcome == Proven {
-			proof.Method = quiet.Method
+			proof.Method, proof.Ahead = quiet.Method, quiet.Ahead
 		}
 		return proof, nil
 	}

@@ -103,6 +103,7 @@ func TestQuietByList(t *testing.T) {
 				require.Equal(w, tc.want.Outcome, proof.Outcome, proof.String())
 				require.Equal(w, tc.want.Method, proof.Method)
 				require.Equal(w, tc.want.ResourceVersion, proof.ResourceVersion)
+				require.Equal(w, tc.want.Ahead, proof.Ahead)
 				require.Equal(w, tc.want.Events, proof.Events)
 				require.Equal(w, tc.want.RVs, proof.RVs)
 				require.False(w, proof.At.Before(asOf))
@@ -215,7 +216,7 @@ func TestQuietByWatch(t *testing.T) {
 		}, {
 			name:   "an event past the fence ends it early",
 			during: func(w *world) { w.api.write("ns/a", "uid", false) },
-			want:   Proof{Outcome: Proven, Method: MethodWatch, ResourceVersion: "110"},
+			want:   Proof{Outcome: Proven, Method: MethodWatch, ResourceVersion: "110", Ahead: "161"},
 			took:   350 * time.Millisecond,
 		}, {
 			name: "an event past the fence, and one before it that is missing",

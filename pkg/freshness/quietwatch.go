@@ -22,6 +22,7 @@ type replay struct {
 	fence Fence
 	base  string   // the store's RV at the start
 	rvs   []string // of the events up to the fence, in order
+	ahead string   // of the first event past it
 }
 
 // last event's RV: a store that has passed it has all events up to the fence.
@@ -152,6 +153,9 @@ func (w *replay) add(event watch.Event) (string, *failure) {
 	case rv == w.fence.ResourceVersion:
 		w.rvs = append(w.rvs, rv)
 	}
+	if !behind && rv != w.fence.ResourceVersion {
+		w.ahead = rv
+	}
 	// An event past the fence says only that those up to the fence have all come.
 	return w.fence.ResourceVersion, nil
 }
@@ -167,6 +171,7 @@ func (r *resource) complete(ctx context.Context, w *replay, upTo string) (Proof,
 	}
 	if r.settled(quiet{base: last, upTo: upTo}) {
 		if proof, ok := r.lookup(w.fence.TakenAt, MethodWatch); ok {
+			proof.Ahead = w.ahead
 			return proof, nil
 		}
 	}

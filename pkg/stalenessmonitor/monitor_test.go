@@ -27,6 +27,7 @@ type world struct {
 	mu sync.Mutex
 	// server is the RV that a fence returns; changed the RV of the resource's last change.
 	server, changed int
+	changes         []int
 	stored          int
 	received        int
 	fences          []freshness.Fence
@@ -74,10 +75,21 @@ func (w *world) change(n int) int {
 	defer w.mu.Unlock()
 	w.server += n
 	w.changed = w.server
+	w.changes = append(w.changes, w.changed)
 	if w.moves {
 		w.stored, w.received = w.changed, w.changed
 	}
 	return w.changed
+}
+
+// next is the first change after an RV, 0 if none is known.
+func (w *world) next(stored int) int {
+	for _, at := range w.changes {
+		if at > stored {
+			return at
+		}
+	}
+	return 0
 }
 
 func (w *world) set(change func(*world)) {
@@ -133,9 +145,13 @@ func (w *world) ProveByWatch(context.Context, schema.GroupVersionResource, time.
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.watched++
+	fenced, _ := strconv.Atoi(w.fences[len(w.fences)-1].ResourceVersion)
 	switch {
 	case w.failure != nil:
 		return freshness.Proof{Outcome: freshness.Unknown, Reason: w.failure.Reason, Err: w.failure.Err}, nil
+	case w.stored < w.changed && w.next(w.stored) > fenced:
+		w.quietUpTo = fenced
+		return freshness.Proof{Outcome: freshness.Proven, ResourceVersion: rv(w.stored), Ahead: rv(w.next(w.stored))}, nil
 	case w.stored < w.changed:
 		return freshness.Proof{Outcome: freshness.Stale, ResourceVersion: rv(w.stored + 1), Events: w.changed - w.stored}, nil
 	}
@@ -367,6 +383,50 @@ func TestHeldWatchIsNoticed(t *testing.T) {
 		require.Equal(t, Fresh, look().State)
 		require.Equal(t, 1, c.count(Stalled), "each change is told once")
 	})
+}
+
+// A watch that is held just when a fence is taken has brought all up to it.
+func TestHeldAtTheFence(t *testing.T) {
+	for _, after := range []time.Duration{-10 * time.Millisecond, 0, 10 * time.Millisecond, 300 * time.Millisecond, time.Second} {
+		t.Run(after.String(), func(t *testing.T) {
+			w := newWorld()
+			run(t, w, func(_ *Monitor, _ *counts, look func() Cache) {
+				others := time.NewTicker(50 * time.Millisecond) // Other resources change.
+				defer others.Stop()
+				ended := make(chan struct{})
+				defer close(ended)
+				go func() {
+					for {
+						select {
+						case <-others.C:
+							w.set(func(w *world) { w.server++ })
+						case <-ended:
+							return
+						}
+					}
+				}()
+				busy(w, 20*time.Second)
+				fenced, _ := w.requests()
+				go busy(w, 2*Period)
+				for n := fenced; n == fenced; n, _ = w.requests() {
+					time.Sleep(time.Millisecond)
+				}
+				time.Sleep(Period + after) // The next one is taken now.
+				w.set(func(w *world) { w.moves = false })
+				held := time.Now()
+				go busy(w, 20*time.Second)
+				for got := look(); got.State != Stalled && got.State != Lagging; got = look() {
+					require.Less(t, time.Since(held), 10*time.Second)
+					time.Sleep(100 * time.Millisecond)
+				}
+				time.Sleep(3 * time.Second)
+				require.Equal(t, Stalled, look().State)
+				require.GreaterOrEqual(t, look().Age+time.Second/2, time.Since(held))
+				require.LessOrEqual(t, look().Age, time.Since(held)+Period+2*time.Second)
+				time.Sleep(20 * time.Second) // The changes end.
+			})
+		})
+	}
 }
 
 func TestQueueIsToldFromWatch(t *testing.T) {

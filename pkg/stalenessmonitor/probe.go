@@ -100,6 +100,12 @@ func (c *probed) ask(ctx context.Context, fence freshness.Fence, period time.Dur
 	proof, err := c.m.opts.Prover.ProveByWatch(ctx, c.gvr, fence.TakenAt)
 	switch proof.Outcome {
 	case freshness.Proven:
+		if proof.Ahead != "" && !c.gets(ctx, proof.Ahead) {
+			// All up to the fence is there, but nothing after it comes.
+			proof.ResourceVersion, proof.Events = proof.Ahead, 1
+			c.found(ctx, proof)
+			return string(c.current()), period
+		}
 		c.evaluate(ctx)
 		if c.wasLate() {
 			return string(c.current()), period // Or the age would exceed what is promised of a busy resource.
@@ -111,6 +117,19 @@ func (c *probed) ask(ctx context.Context, fence freshness.Fence, period time.Dur
 	}
 	c.inconclusive(proof, err)
 	return string(proof.Reason), max(2*period, proof.RetryAfter)
+}
+
+// gets gives the cache lateBy to pass an RV that the server has shown.
+func (c *probed) gets(ctx context.Context, rv string) bool {
+	for end := time.Now().Add(lateBy); ; {
+		switch {
+		case freshness.Passed(c.informer.GetStore().LastStoreSyncResourceVersion(), rv):
+			return true
+		case ctx.Err() != nil, !time.Now().Before(end):
+			return false
+		}
+		time.Sleep(lateBy / 20)
+	}
 }
 
 // failed notes a fence that got no answer.

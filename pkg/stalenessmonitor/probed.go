@@ -192,6 +192,11 @@ func (c *probed) knownBehind() bool {
 	return c.behind(proof, ok, time.Now())
 }
 
+// lacksSince is true if the cache is known to lack something that came after a fence. mu must be held.
+func (c *probed) lacksSince(f answeredFence) bool {
+	return c.missing != "" && freshness.Less(f.ResourceVersion, c.missing) && !freshness.Passed(c.stored, c.missing)
+}
+
 func (c *probed) behind(proof freshness.Proof, proven bool, now time.Time) bool {
 	if c.missing != "" && !freshness.Passed(c.stored, c.missing) {
 		return true
@@ -237,7 +242,7 @@ func (c *probed) judge(proof freshness.Proof, proven bool, received string, now 
 		return Stalled, ReasonRewind, "the server's resource versions went backward and the informer has not listed anew"
 	case newest.TakenAt.IsZero() && c.failures == 0:
 		return Unknown, ReasonNotProbed, "no fence has been taken yet"
-	case proven && c.failures < 2 && !newest.TakenAt.IsZero() && !proof.At.Before(newest.TakenAt):
+	case proven && c.failures < 2 && !newest.TakenAt.IsZero() && !proof.At.Before(newest.TakenAt) && !c.lacksSince(newest):
 		c.missing, c.missed, c.late, c.undecided, c.rewound = "", 0, time.Time{}, 0, false
 		if freshness.Less(c.stored, newest.ResourceVersion) {
 			return Quiet, "", ""

@@ -110,6 +110,6 @@ var _ = describe(scenario{
 		if took > blackoutHealed {
 			r.violate(oracle.Violation{Oracle: "L", Rule: ruleEnd, Object: "all caches fresh", Time: time.Now(), Detail: took.String()})
 		}
-		r.told(ctx, truth.Leases)
+		r.told(ctx, truth.Pods)
 	},
 })
