@@ -10,13 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 )
 
 var dryRun = []string{metav1.DryRunAll}
@@ -137,28 +135,14 @@ func TestDryRun(t *testing.T) {
 		}
 	})
 	t.Run("authorization", func(t *testing.T) {
-		config := rest.CopyConfig(w.c.config)
-		config.Impersonate.UserName = "dry-runner"
-		runner, err := dynamic.NewForConfig(config)
-		require.NoError(t, err)
+		runner := w.client(w.c.as(t, "dry-runner"))
 		patch := func(dry []string) error {
-			_, err := w.client(&cluster{any: runner}).Patch(t.Context(), "c0", types.MergePatchType, []byte(`{"metadata":{"labels":{"c":"d"}}}`), metav1.PatchOptions{DryRun: dry})
+			_, err := runner.Patch(t.Context(), "c0", types.MergePatchType, []byte(`{"metadata":{"labels":{"c":"d"}}}`), metav1.PatchOptions{DryRun: dry})
 			return err
 		}
 		require.True(t, apierrors.IsForbidden(patch(dryRun)))
 		require.True(t, apierrors.IsForbidden(patch(nil)))
-		rbac := w.c.kube.RbacV1()
-		_, err = rbac.Roles(w.namespace).Create(t.Context(), &rbacv1.Role{
-			ObjectMeta: metav1.ObjectMeta{Name: "patch"},
-			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"patch"}}},
-		}, metav1.CreateOptions{})
-		require.NoError(t, err)
-		_, err = rbac.RoleBindings(w.namespace).Create(t.Context(), &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "patch"},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "patch"},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "dry-runner"}},
-		}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		w.c.grant(t, w.namespace, "dry-runner", "patch")
 		eventually(t, "the role to be in force", func() (bool, error) {
 			err := patch(dryRun)
 			if apierrors.IsForbidden(err) {

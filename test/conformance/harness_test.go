@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -140,6 +141,31 @@ func clientsOf(t *testing.T, c *controlplane.Cluster, config *rest.Config) *clus
 func (c *cluster) at(t *testing.T, config *rest.Config) *cluster {
 	t.Helper()
 	return clientsOf(t, c.Cluster, config)
+}
+
+// as returns the same cluster as seen by a user who is granted nothing yet.
+func (c *cluster) as(t *testing.T, user string) *cluster {
+	t.Helper()
+	config := rest.CopyConfig(c.config)
+	config.Impersonate.UserName = user
+	return clientsOf(t, c.Cluster, config)
+}
+
+// grant lets a user do one thing with the configmaps of a namespace. It is in force soon after.
+func (c *cluster) grant(t *testing.T, namespace, user, verb string) {
+	t.Helper()
+	rbac := c.kube.RbacV1()
+	_, err := rbac.Roles(namespace).Create(t.Context(), &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: verb},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{verb}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = rbac.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: verb},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: verb},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
 }
 
 // namespace makes a namespace in which pods can be created.

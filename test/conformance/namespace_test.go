@@ -8,11 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 )
@@ -30,30 +27,8 @@ func TestNamespaces(t *testing.T) {
 		h.write(t, "b")
 	}
 
-	config := rest.CopyConfig(c.config)
-	config.Impersonate.UserName = "reader"
-	client, err := dynamic.NewForConfig(config)
-	require.NoError(t, err)
-	reader := &cluster{any: client}
-	for _, make := range []func() error{
-		func() error {
-			_, err := c.kube.RbacV1().Roles("staying").Create(t.Context(), &rbacv1.Role{
-				ObjectMeta: metav1.ObjectMeta{Name: "read"},
-				Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}}},
-			}, metav1.CreateOptions{})
-			return err
-		},
-		func() error {
-			_, err := c.kube.RbacV1().RoleBindings("staying").Create(t.Context(), &rbacv1.RoleBinding{
-				ObjectMeta: metav1.ObjectMeta{Name: "read"},
-				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "read"},
-				Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "reader"}},
-			}, metav1.CreateOptions{})
-			return err
-		},
-	} {
-		require.NoError(t, make())
-	}
+	reader := c.as(t, "reader")
+	c.grant(t, "staying", "reader", "list")
 	eventually(t, "the role to be in force", func() (bool, error) {
 		_, err := staying.client(reader).List(t.Context(), metav1.ListOptions{})
 		if apierrors.IsForbidden(err) {
@@ -61,7 +36,7 @@ func TestNamespaces(t *testing.T) {
 		}
 		return err == nil, err
 	})
-	_, err = going.client(reader).List(t.Context(), metav1.ListOptions{})
+	_, err := going.client(reader).List(t.Context(), metav1.ListOptions{})
 	require.True(t, apierrors.IsForbidden(err), "another namespace: %v", err)
 	_, err = reader.any.Resource(configMaps).List(t.Context(), metav1.ListOptions{})
 	require.True(t, apierrors.IsForbidden(err), "all namespaces: %v", err)
