@@ -35,7 +35,7 @@ const (
 // to go.
 var _ = describe(scenario{
 	number: 4, title: "ResourceSlices and DeviceTaintRules held, device taints gone before the toleration runs out", label: long,
-	hurts: rig.U1, rules: []string{"unjustified delete"}, mutants: []string{"device-taint-guard"},
+	hurts: rig.U1, rules: []string{"unjustified delete"}, mutants: []string{"device-taint-guard"}, gaps: []int{1},
 	options: rig.Options{
 		Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 1}},
 		Record: []schema.GroupResource{
