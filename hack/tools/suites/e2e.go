@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -74,10 +73,8 @@ func (r e2eRunner) run(ctx context.Context) error {
 // suite runs what matches a pattern, and what of it failed once more, on a new cluster.
 func (r e2eRunner) suite(ctx context.Context, pattern string) error {
 	report, again, about := e2ePath(r.dir, r.arm, pattern, "json"), e2ePath(r.dir, r.arm, pattern, "again.json"), e2ePath(r.dir, r.arm, pattern, "meta.json")
-	for _, old := range []string{report, again, about} {
-		if err := os.Remove(old); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
+	if err := forget(report, again, about); err != nil {
+		return err
 	}
 	fmt.Printf("=== %s, %s\n", pattern, r.arm)
 	began := time.Now()
@@ -102,11 +99,7 @@ func (r e2eRunner) suite(ctx context.Context, pattern string) error {
 			return err
 		}
 	}
-	text, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(about, append(text, '\n'), 0o644)
+	return m.write(about)
 }
 
 // once runs the command and returns how it failed, if it did.
@@ -115,15 +108,7 @@ func (r e2eRunner) once(ctx context.Context, report string, flags []string) (str
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 2 * time.Minute
-	err := cmd.Run()
-	var exit *exec.ExitError
-	switch {
-	case ctx.Err() != nil:
-		return "", errors.New("interrupted")
-	case errors.As(err, &exit):
-		return exit.String(), nil
-	}
-	return "", err
+	return failureOf(ctx, cmd.Run())
 }
 
 // e2ePath names a file of an arm and a pattern.

@@ -40,6 +40,14 @@ type meta struct {
 	Failure string
 }
 
+func (m meta) write(path string) error {
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
 // result is what became of each test of one run.
 type result struct {
 	meta

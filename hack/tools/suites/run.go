@@ -37,10 +37,8 @@ func (r runner) run(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Join(r.dir, r.arm), 0o755); err != nil {
 		return err
 	}
-	for _, old := range []string{r.path("json"), r.path("meta.json"), r.path("again.json")} {
-		if err := os.Remove(old); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
+	if err := forget(r.path("json"), r.path("meta.json"), r.path("again.json")); err != nil {
+		return err
 	}
 	fmt.Fprintf(r.out, "=== %s, %s\n", r.pkg, r.arm)
 	began := time.Now()
@@ -81,11 +79,7 @@ func (r runner) run(ctx context.Context) error {
 			return err
 		}
 	}
-	text, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(r.path("meta.json"), append(text, '\n'), 0o644)
+	return m.write(r.path("meta.json"))
 }
 
 // list returns the tests that the command would run.
@@ -162,7 +156,11 @@ func (r runner) record(ctx context.Context, path string, command []string) (fail
 			break
 		}
 	}
-	err = cmd.Wait()
+	return failureOf(ctx, cmd.Wait())
+}
+
+// failureOf says how a process failed, if it did; any other error comes back.
+func failureOf(ctx context.Context, err error) (string, error) {
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
@@ -171,4 +169,14 @@ func (r runner) record(ctx context.Context, path string, command []string) (fail
 		return exit.String(), nil
 	}
 	return "", err
+}
+
+// forget removes what an earlier run has left.
+func forget(paths ...string) error {
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }

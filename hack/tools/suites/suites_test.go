@@ -203,3 +203,39 @@ func TestRunNeedsTests(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestE2ERunsWhatFailedAgain(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "report.json"), `[{"SpecReports":[{"ContainerHierarchyTexts":["[sig-x] Suite"],"LeafNodeType":"It","LeafNodeText":"b (c)","State":"failed","Failure":{"Message":"boom"}}]}]`)
+	script := filepath.Join(dir, "e2e.test")
+	write(t, script, `for a; do case $a in --ginkgo.json-report=*) cp "`+dir+`/report.json" "${a#*=}";; esac; done; echo "$@" >>"`+dir+`/calls"; exit 1`)
+	write(t, filepath.Join(dir, "choice.txt"), "run\tsig-x\nrun\tsig-y\nskip\twebhook\tneeds a pod that answers\n")
+	choice, err := readChoice(filepath.Join(dir, "choice.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := e2eRunner{dir: dir, arm: "on", code: "abc", filter: "sig-x", choice: choice, command: []string{"sh", script}}
+	if err := r.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	calls, err := os.ReadFile(filepath.Join(dir, "calls"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "--ginkgo.json-report=" + e2ePath(dir, "on", "sig-x", "json") + " --ginkgo.focus=sig-x --ginkgo.skip=webhook\n" +
+		"--ginkgo.json-report=" + e2ePath(dir, "on", "sig-x", "again.json") + ` --ginkgo.focus=\[sig-x\] Suite b \(c\)$` + "\n"
+	if string(calls) != want {
+		t.Errorf("called with\n%swant\n%s", calls, want)
+	}
+	s, err := readSuites(dir, filepath.Join(dir, "choice.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.regressions(); !slices.Equal(got, []string{"[sig-x] Suite b (c) on patched, gates on"}) || s.metas["on"][0].Failure != "exit status 1" {
+		t.Errorf("regressions %q, %+v", got, s.metas)
+	}
+	r.filter = "sig-z"
+	if err := r.run(t.Context()); err == nil {
+		t.Error("a filter that selects nothing is no error")
+	}
+}
