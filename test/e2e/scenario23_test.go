@@ -69,7 +69,7 @@ var (
 	}))
 	_ = describe(restored(restoration{
 		title: "revisions bumped, the nodes listed anew last", hurts: rig.U1, label: ordinary,
-		inFlight: truth.DaemonSets, bound: restoreBound, args: bumped, nodesLast: true,
+		inFlight: truth.DaemonSets, bound: 3 * restoreBound, args: bumped, nodesLast: true,
 		mutants: []string{"relist-proof"},
 	}))
 	_ = describe(restored(restoration{
@@ -194,8 +194,13 @@ func restore(ctx context.Context, r *run, o restoration) {
 // and the DaemonSet was reconciled since, or is held from it.
 func (r *run) reconciledAnew(ctx context.Context, set types.UID, left int64) {
 	ginkgo.GinkgoHelper()
+	// Informers try again with a backoff of up to 30 s, however soon the apiserver is back.
+	eventually := func(what string, done func() (bool, error)) {
+		ginkgo.GinkgoHelper()
+		gomega.Expect(rig.Wait(ctx, restoreBound, what, done)).To(gomega.Succeed())
+	}
 	for _, resource := range []schema.GroupResource{truth.Pods, truth.DaemonSets} {
-		r.eventually(ctx, resource.Resource+" to be listed anew", func() (bool, error) {
+		eventually(resource.Resource+" to be listed anew", func() (bool, error) {
 			return r.Proxy.Progress(resource).Delivered.Reached(strconv.FormatInt(left+1, 10))
 		})
 	}
@@ -203,7 +208,7 @@ func (r *run) reconciledAnew(ctx context.Context, set types.UID, left int64) {
 	edited, err := r.Client.AppsV1().DaemonSets(ds.Namespace).Patch(ctx, ds.Name, types.MergePatchType,
 		[]byte(`{"spec":{"revisionHistoryLimit":5}}`), metav1.PatchOptions{})
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	r.eventually(ctx, "the DaemonSet to be reconciled, or held from it", func() (bool, error) {
+	eventually("the DaemonSet to be reconciled, or held from it", func() (bool, error) {
 		if r.Arm == rig.P && series(ctx, r, "stale_controller_parked_owners", `controller="daemonset"`) == 1 &&
 			series(ctx, r, "stale_controller_relist_proofs_total", `resource="nodes"`, `result="Stale"`) > 0 {
 			return true, nil
