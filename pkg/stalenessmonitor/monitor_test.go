@@ -33,6 +33,7 @@ type world struct {
 	fences          []freshness.Fence
 	quietUpTo       int
 	failure         *freshness.Error
+	answerAfter     time.Duration // of fences
 	fenced, watched int
 	objects         cache.Store
 	moves           bool   // the cache follows at once
@@ -106,6 +107,10 @@ func (w *world) requests() (fenced, watched int) {
 }
 
 func (w *world) Fence(context.Context, schema.GroupVersionResource) (freshness.Fence, error) {
+	w.mu.Lock()
+	after := w.answerAfter
+	w.mu.Unlock()
+	time.Sleep(after)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fenced++
@@ -493,6 +498,31 @@ func TestServerThatPushesBack(t *testing.T) {
 			})
 		})
 	}
+}
+
+// One request that is not answered in time says nothing yet, and is not sent again at once.
+func TestOneTimeoutIsNoAlarm(t *testing.T) {
+	w := newWorld()
+	run(t, w, func(_ *Monitor, c *counts, look func() Cache) {
+		busy(w, 20*time.Second)
+		unknown := c.count(Unknown)
+		fenced, _ := w.requests()
+		w.set(func(w *world) {
+			w.answerAfter, w.failure = 10*time.Second, &freshness.Error{Resource: pods, Reason: freshness.ReasonTimeout, Err: errors.New("no answer")}
+		})
+		for n := fenced; n == fenced; n, _ = w.requests() {
+			busy(w, time.Second)
+		}
+		w.set(func(w *world) { w.answerAfter, w.failure = 0, nil })
+		for range 8 {
+			busy(w, time.Second)
+			got, _ := w.requests()
+			require.Equal(t, fenced+1, got)
+		}
+		busy(w, 20*time.Second)
+		require.Equal(t, Fresh, look().State)
+		require.Equal(t, unknown, c.count(Unknown))
+	})
 }
 
 func TestRewind(t *testing.T) {

@@ -77,7 +77,8 @@ func (c *probed) ask(ctx context.Context, fence freshness.Fence, period time.Dur
 	if own {
 		var err error
 		if fence, err = c.m.opts.Prover.Fence(ctx, c.gvr); err != nil {
-			return c.failed(ctx, err, period)
+			outcome, wait = c.failed(ctx, err, period)
+			return outcome, c.fromNow(wait)
 		}
 	}
 	c.fenced(ctx, fence)
@@ -116,7 +117,15 @@ func (c *probed) ask(ctx context.Context, fence freshness.Fence, period time.Dur
 		return string(Stalled), period
 	}
 	c.inconclusive(proof, err)
-	return string(proof.Reason), max(2*period, proof.RetryAfter)
+	return string(proof.Reason), c.fromNow(max(2*period, proof.RetryAfter))
+}
+
+// fromNow is the wait from the beginning of the probe that is one of d from now: what has failed late is not asked
+// for again at once.
+func (c *probed) fromNow(d time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.began) + d
 }
 
 // gets gives the cache lateBy to pass an RV that the server has shown.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
@@ -82,7 +83,7 @@ func (r *run) calm(ctx context.Context, lasts time.Duration) {
 			case c.State != stalenessmonitor.Fresh && c.State != stalenessmonitor.Quiet:
 				r.violate(oracle.Violation{Oracle: "M", Rule: "false alarm", Object: c.Resource, Time: time.Now(), Detail: fmt.Sprintf("%s: %s %s", c.State, c.Reason, c.Detail)})
 			case c.AgeSeconds == nil || *c.AgeSeconds > quietBound.Seconds():
-				r.violate(oracle.Violation{Oracle: "M", Rule: "age above its bound", Object: c.Resource, Time: time.Now(), Detail: fmt.Sprint(c.AgeSeconds)})
+				r.violate(oracle.Violation{Oracle: "M", Rule: "age above its bound", Object: c.Resource, Time: time.Now(), Detail: fmt.Sprintf("%.1fs (%s)", ptr.Deref(c.AgeSeconds, -1), c.State)})
 			default:
 				oldest = max(oldest, *c.AgeSeconds)
 			}
