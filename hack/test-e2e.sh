@@ -18,7 +18,14 @@ go test -c -o "${out}/e2e.test" ./test/e2e
 export FRESH_KCM_REQUIRE_BINARIES=1 E2E_TABLE=${E2E_TABLE:-${out}/table.txt} E2E_PROGRESS=${out}/progress.$$
 mkfifo "${E2E_PROGRESS}"
 trap 'rm -f "${E2E_PROGRESS}"' EXIT
-awk '/^[0-9]+ specs/ {all = $1} /^(ok|FAILED) / {printf "[%*d/%d] ", length(all), ++done, all} {print; fflush()}' "${E2E_PROGRESS}" &
+all=0 ended=0
+while IFS= read -r line; do # awk may read ahead
+  case ${line} in
+    [0-9]*' specs, '*) all=${line%% *} ;;
+    'ok '* | 'FAILED '*) line="[$((ended += 1))/${all}] ${line}" ;;
+  esac
+  printf '%s\n' "${line}"
+done <"${E2E_PROGRESS}" &
 exec 3>"${E2E_PROGRESS}" # lest its reader end with the first writer
 
 result=0

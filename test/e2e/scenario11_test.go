@@ -115,12 +115,15 @@ var _ = describe(scenario{
 			target.Running = true
 			fault := r.inject(target, faultproxy.Hold{})
 			since := fault.Stats().Since
-			waits := func() bool {
+			var first time.Time
+			r.eventually(ctx, "an event to be held", func() (bool, error) {
+				first = r.Proxy.WaitingSince(resource, sharedInformers)
+				return !first.IsZero(), nil
+			})
+			err := rig.Wait(ctx, heldOn, "the cache to be handed it", func() (bool, error) {
 				at := r.Proxy.WaitingSince(resource, sharedInformers)
-				return !at.IsZero() && at.Before(since.Add(time.Second))
-			}
-			r.eventually(ctx, "an event to be held", func() (bool, error) { return waits(), nil })
-			err := rig.Wait(ctx, heldOn, "the cache to be handed it", func() (bool, error) { return !waits(), nil })
+				return at.IsZero() || at.After(first), nil
+			})
 			took := time.Since(since)
 			r.figure(resource.Resource+": handed after", "%.1fs", took.Seconds())
 			if err != nil || took > freshAgain {

@@ -130,7 +130,7 @@ func (r *run) noticed(ctx context.Context, resource schema.GroupResource, since 
 func (r *run) healed(ctx context.Context, resources ...schema.GroupResource) {
 	ginkgo.GinkgoHelper()
 	for _, resource := range resources {
-		gomega.Expect(rig.Wait(ctx, stepLimit, resource.String()+" to be complete again", func() (bool, error) {
+		gomega.Expect(rig.Wait(ctx, patience, resource.String()+" to be complete again", func() (bool, error) {
 			c, ok := cacheOf(stalenessz(ctx, r), resource)
 			return ok && (c.State == stalenessmonitor.Fresh || c.State == stalenessmonitor.Quiet), nil
 		})).To(gomega.Succeed())

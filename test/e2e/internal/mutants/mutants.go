@@ -149,9 +149,9 @@ var all = []Mutant{
 		New: `	if c.missing != "" && !freshness.Passed(c.stored, c.missing) && false {`,
 	},
 	{
-		Name: "age", Protection: "an age counts from what is proven, not from the last probe", File: "pkg/stalenessmonitor/probed.go",
-		Old: "	out.Stored, out.Fenced, out.Probed = ",
-		New: "	out.Age = time.Since(c.began)\n	out.Stored, out.Fenced, out.Probed = ",
+		Name: "age", Protection: "a published age is no less than the true one", File: "pkg/stalenessmonitor/probed.go",
+		Old: "		out.Proven, out.Age = proof.At, time.Since(proof.At)",
+		New: "		out.Proven, out.Age = proof.At, time.Since(proof.At)/2",
 	},
 	{
 		Name: "watch-end", Protection: "a watch that is stalled is ended", File: "pkg/wiring/watches.go",
