@@ -20,10 +20,11 @@ type suites struct {
 	choice      *choice
 	runs, again map[string][]*spec
 	metas       map[string][]meta
+	done        map[string]bool // of arm and pattern
 }
 
 func readSuites(dir, choicePath string) (*suites, error) {
-	s := &suites{runs: map[string][]*spec{}, again: map[string][]*spec{}, metas: map[string][]meta{}}
+	s := &suites{runs: map[string][]*spec{}, again: map[string][]*spec{}, metas: map[string][]meta{}, done: map[string]bool{}}
 	var err error
 	if s.choice, err = readChoice(choicePath); err != nil {
 		return nil, err
@@ -48,6 +49,7 @@ func (s *suites) read(dir, arm, pattern string) error {
 		return err
 	}
 	s.metas[arm] = append(s.metas[arm], m)
+	s.done[arm+pattern] = true
 	specs, err := readSpecs(e2ePath(dir, arm, pattern, "json"))
 	if err != nil {
 		return err
@@ -119,7 +121,7 @@ func (s *suites) write(w *strings.Builder) {
 				failed = append(failed, fmt.Sprintf("%s: `%s` %s: %s; alone it %s", arm.title, spec.name(), state, brief(spec.Failure.Message), alone))
 				state = "failed"
 			case !spec.ran():
-				state = "not run"
+				state = "left out"
 				if line := fmt.Sprintf("`%s`: %s", spec.name(), cmp.Or(s.choice.reason(spec), "not selected")); !seen[line] {
 					seen[line] = true
 					excluded = append(excluded, line)
@@ -149,7 +151,7 @@ func (s *suites) write(w *strings.Builder) {
 				continue
 			}
 			cell := fmt.Sprintf("%d passed", c["passed"])
-			for _, state := range []string{"failed", "skipped", "not run"} {
+			for _, state := range []string{"failed", "skipped", "left out"} {
 				if c[state] > 0 {
 					cell += fmt.Sprintf(", %d %s", c[state], state)
 				}
@@ -176,9 +178,18 @@ func (s *suites) write(w *strings.Builder) {
 		}
 	}
 	fmt.Fprintf(w, "\nCode under test, as above: %s.\n", strings.Join(codes, "; "))
+	var missing []string
+	for _, arm := range arms {
+		for _, pattern := range s.choice.run {
+			if !s.done[arm.name+pattern] {
+				missing = append(missing, fmt.Sprintf("%s: what matches `%s`", arm.title, strings.TrimSpace(pattern)))
+			}
+		}
+	}
+	notes(w, "### What nobody has run yet", "Nothing.", missing)
 	notes(w, "### What failed", "Nothing.", failed)
 	notes(w, "### What the suites skipped themselves", "Nothing.", skipped)
-	notes(w, "### What was not run, and why", "Everything was run.", excluded)
+	notes(w, "### What is left out, and why", "Nothing.", excluded)
 }
 
 // regressions are the specs that failed on a patched arm, and again alone, but not so on stock.

@@ -138,6 +138,12 @@ func notes(w *strings.Builder, title, none string, lines []string) {
 	}
 }
 
+// races are upstream's tests that are known to fail by themselves, and how that is known.
+var races = map[string]string{
+	"TestRecreateStatefulSetUpdate": "It looks for a settled status from 100 ms after an update on, and takes that of before the update for it: " +
+		"with GOMAXPROCS=1 on a busy machine it fails 4 times in 6 on stock as on patched",
+}
+
 // failures are the tests that failed or never ended, by package and arm.
 func failures(packages []*pkg) (out []string) {
 	for _, p := range packages {
@@ -149,7 +155,11 @@ func failures(packages []*pkg) (out []string) {
 			leaves := r.leaves()
 			for _, test := range slices.Sorted(maps.Keys(leaves)) {
 				if bad(leaves[test]) {
-					out = append(out, fmt.Sprintf("%s, %s: `%s` %s; alone it %s", p.Name, arm.title, test, words[leaves[test]], alone(p.Again[arm.name], test)))
+					line := fmt.Sprintf("%s, %s: `%s` %s; alone it %s", p.Name, arm.title, test, words[leaves[test]], alone(p.Again[arm.name], test))
+					if race, ok := races[test]; ok {
+						line += ". " + race
+					}
+					out = append(out, line)
 				}
 			}
 		}

@@ -100,8 +100,9 @@ func TestPage(t *testing.T) {
 		"| job | 2 passed, 1 failed (12 s) | not run | 0 passed, 3 failed (13 s) | none asks for one |",
 		"- job, stock: `TestA` failed; alone it failed",
 		"- job, patched, gates on: `TestC` failed; alone it passed",
-		"| [sig-x] Suite | 2 passed, 1 skipped, 1 not run | not run | 1 passed, 1 failed, 1 skipped, 1 not run |",
+		"| [sig-x] Suite | 2 passed, 1 skipped, 1 left out | not run | 1 passed, 1 failed, 1 skipped, 1 left out |",
 		"- `[sig-x] Suite webhook`: needs a pod that answers",
+		"- patched, gates off: what matches `sig-x`\n",
 		"- `[sig-x] Suite d`: needs two nodes",
 		"- patched, gates on: `[sig-x] Suite b` failed: boom; alone it was not run",
 	} {
