@@ -35,6 +35,7 @@ type row struct {
 	Title   string
 	Arm     string
 	Mutant  string // what P was without, if that
+	Commit  string `json:",omitempty"` // of the page of protections
 	Figures []figure
 }
 
@@ -56,10 +57,10 @@ func (s scenario) report(v variant, r *run, took time.Duration, failed bool) {
 		verdict = "goes wrong"
 	}
 	if failed {
-		verdict += " (spec failed)"
+		verdict += specFailed
 	}
 	figures = append([]figure{{"verdict", verdict}, {"took", took.Round(100 * time.Millisecond).String()}}, figures...)
-	ginkgo.AddReportEntry(rowEntry, row{s.number, s.title, v.String(), v.mutant, figures}, ginkgo.ReportEntryVisibilityNever)
+	ginkgo.AddReportEntry(rowEntry, row{Number: s.number, Title: s.title, Arm: v.String(), Mutant: v.mutant, Figures: figures}, ginkgo.ReportEntryVisibilityNever)
 }
 
 // rowsOf reads the rows out of all specs' reports, ordered by scenario: specs end in any order.
@@ -82,13 +83,18 @@ func rowsOf(report ginkgo.Report) ([]row, error) {
 			rows = append(rows, r)
 		}
 	}
+	sortRows(rows)
+	return rows, nil
+}
+
+// sortRows orders rows by scenario and arm.
+func sortRows(rows []row) {
 	// What is in no such order, P without something, comes last.
 	order := []rig.Arm{rig.P, rig.Off, rig.Off0, rig.U1, rig.U0}
 	slices.SortStableFunc(rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Title, b.Title),
 			slices.Index(order, rig.Arm(b.Arm))-slices.Index(order, rig.Arm(a.Arm)), cmp.Compare(a.Arm, b.Arm))
 	})
-	return rows, nil
 }
 
 // writeTable prints one block for each scenario: a line for each figure, a column for each arm.
@@ -145,7 +151,7 @@ func (r row) value(name string) string {
 var _ = ginkgo.ReportAfterSuite("scenarios and arms", func(report ginkgo.Report) {
 	rows, err := rowsOf(report)
 	var text strings.Builder
-	if err = errors.Join(err, writeTable(&text, rows), writeProtection(report, rows)); err != nil {
+	if err = errors.Join(err, writeTable(&text, rows), writeProtection(rows)); err != nil {
 		ginkgo.Fail("table: " + err.Error())
 	}
 	if text.Len() == 0 {
