@@ -62,7 +62,7 @@ var (
 	replicationControllers = ownerKind{"ReplicationController", "rc", func(ctx context.Context, r *run, name string) (metav1.Object, error) {
 		return r.Client.CoreV1().ReplicationControllers(metav1.NamespaceDefault).Create(ctx, &corev1.ReplicationController{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       corev1.ReplicationControllerSpec{Replicas: ptr.To[int32](1), Template: ptr.To(podTemplate(name))},
+			Spec:       corev1.ReplicationControllerSpec{Replicas: ptr.To[int32](1), Template: new(podTemplate(name))},
 		}, metav1.CreateOptions{})
 	}}
 	statefulSets = ownerKind{"StatefulSet", "sts", func(ctx context.Context, r *run, name string) (metav1.Object, error) {

@@ -23,7 +23,7 @@ import (
 var _ = describe(scenario{
 	number: 18, title: "leader paused in mid-burst, another takes over, the old one goes on", label: long,
 	hurts: rig.U1, rules: []string{"surplus pod"}, mutants: []string{"leader-fence"},
-	options: rig.Options{KCMArgs: quickElection, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: burstNodes}}},
+	options: rig.Options{KCMArgs: quickElection, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: burstNodes}}}, idle: true,
 	timeout: 3 * time.Minute,
 	run: func(ctx context.Context, r *run) {
 		proxy, err := r.StartProxy(ctx)
