@@ -150,13 +150,14 @@ func (s *suites) write(w *strings.Builder) {
 				cells = append(cells, "not run")
 				continue
 			}
-			cell := fmt.Sprintf("%d passed", c["passed"])
+			var cell strings.Builder
+			fmt.Fprintf(&cell, "%d passed", c["passed"])
 			for _, state := range []string{"failed", "skipped", "left out"} {
 				if c[state] > 0 {
-					cell += fmt.Sprintf(", %d %s", c[state], state)
+					fmt.Fprintf(&cell, ", %d %s", c[state], state)
 				}
 			}
-			cells = append(cells, cell)
+			cells = append(cells, cell.String())
 		}
 		fmt.Fprintf(w, "| %s | %s |\n", suite, strings.Join(cells, " | "))
 	}

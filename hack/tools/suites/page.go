@@ -98,16 +98,17 @@ func cell(p *pkg, r *result) string {
 			count["absent"]++
 		}
 	}
-	out := fmt.Sprintf("%d passed", count["pass"])
+	var out strings.Builder
+	fmt.Fprintf(&out, "%d passed", count["pass"])
 	for _, c := range []struct{ state, word string }{{"fail", "failed"}, {"run", "not ended"}, {"absent", "not begun"}, {"skip", "skipped"}} {
 		if count[c.state] > 0 {
-			out += fmt.Sprintf(", %d %s", count[c.state], c.word)
+			fmt.Fprintf(&out, ", %d %s", count[c.state], c.word)
 		}
 	}
 	if r.Failure != "" && count["fail"]+count["run"] == 0 {
-		out += ", " + r.Failure
+		out.WriteString(", " + r.Failure)
 	}
-	return out + fmt.Sprintf(" (%.0f s)", r.Seconds)
+	return out.String() + fmt.Sprintf(" (%.0f s)", r.Seconds)
 }
 
 // codes says which code of ours was tested, and when.
