@@ -525,6 +525,25 @@ func TestOneTimeoutIsNoAlarm(t *testing.T) {
 	})
 }
 
+// What was proven does not hold for ever, whatever the requests do.
+func TestUnansweredIsNotCalledFresh(t *testing.T) {
+	w := newWorld()
+	run(t, w, func(_ *Monitor, _ *counts, look func() Cache) {
+		busy(w, 20*time.Second)
+		w.set(func(w *world) { w.answerAfter = 2 * time.Minute })
+		time.Sleep(knownPeriods*Period - Period)
+		require.Equal(t, Fresh, look().State)
+		time.Sleep(Period + 2*time.Second)
+		got := look()
+		require.Equal(t, Unknown, got.State)
+		require.Equal(t, string(freshness.ReasonTimeout), got.Reason)
+		require.Contains(t, got.Detail, "nothing has been answered for 35s")
+		w.set(func(w *world) { w.answerAfter = 0 })
+		busy(w, 3*time.Minute)
+		require.Equal(t, Fresh, look().State)
+	})
+}
+
 func TestRewind(t *testing.T) {
 	w := newWorld()
 	run(t, w, func(m *Monitor, _ *counts, look func() Cache) {

@@ -18,6 +18,9 @@ import (
 const (
 	// lateBy is by how much an event must come late to show that a cache lags.
 	lateBy = time.Second
+	// knownPeriods is for how many of the monitor's periods a proof says that a cache is fresh or quiet, if nothing
+	// is answered any more. It is time for a probe of a quiet cache that times out, and another.
+	knownPeriods = 7
 	// keptGaps is how many times between moves tell a busy resource from one with events now and then, and
 	// busyGap how long they are at most, but for one.
 	keptGaps = 8
@@ -208,9 +211,9 @@ func (c *probed) behind(proof freshness.Proof, proven bool, now time.Time) bool 
 func (c *probed) evaluate(ctx context.Context) {
 	proof, proven := c.m.opts.Prover.Known(c.gvr)
 	received := c.informer.LastSyncResourceVersion()
-	now := time.Now()
+	now, knownFor := time.Now(), knownPeriods*c.m.period()
 	c.mu.Lock()
-	state, reason, detail := c.judge(proof, proven, received, now)
+	state, reason, detail := c.judge(proof, proven, received, now, knownFor)
 	was, since := c.state, c.since
 	changed := state != was || reason != c.reason
 	c.detail = detail
@@ -231,7 +234,7 @@ func (c *probed) evaluate(ctx context.Context) {
 }
 
 // judge must be called with mu held.
-func (c *probed) judge(proof freshness.Proof, proven bool, received string, now time.Time) (state State, reason, detail string) {
+func (c *probed) judge(proof freshness.Proof, proven bool, received string, now time.Time, knownFor time.Duration) (state State, reason, detail string) {
 	newest := c.fences[0]
 	switch {
 	case c.failure == reasonNotFound:
@@ -242,7 +245,7 @@ func (c *probed) judge(proof freshness.Proof, proven bool, received string, now 
 		return Stalled, ReasonRewind, "the server's resource versions went backward and the informer has not listed anew"
 	case newest.TakenAt.IsZero() && c.failures == 0:
 		return Unknown, ReasonNotProbed, "no fence has been taken yet"
-	case proven && c.failures < 2 && !newest.TakenAt.IsZero() && !proof.At.Before(newest.TakenAt) && !c.lacksSince(newest):
+	case proven && c.failures < 2 && now.Sub(proof.At) <= knownFor && !newest.TakenAt.IsZero() && !proof.At.Before(newest.TakenAt) && !c.lacksSince(newest):
 		c.missing, c.missed, c.late, c.undecided, c.rewound = "", 0, time.Time{}, 0, false
 		if freshness.Less(c.stored, newest.ResourceVersion) {
 			return Quiet, "", ""
@@ -269,8 +272,21 @@ func (c *probed) judge(proof freshness.Proof, proven bool, received string, now 
 		return Unknown, c.failure, c.failureErr
 	case c.undecided >= 2:
 		return Unknown, c.undecidedFor, c.undecidedBy
+	case c.state.healthy() && (!proven || now.Sub(proof.At) > knownFor):
+		return c.unanswered(knownFor)
 	}
 	return c.state, c.reason, c.detail
+}
+
+// unanswered is the state of a cache of which too long nothing has been learned. mu must be held.
+func (c *probed) unanswered(knownFor time.Duration) (state State, reason, detail string) {
+	switch {
+	case c.failures > 0:
+		return Unknown, c.failure, c.failureErr
+	case c.undecided > 0:
+		return Unknown, c.undecidedFor, c.undecidedBy
+	}
+	return Unknown, string(freshness.ReasonTimeout), fmt.Sprintf("nothing has been answered for %v", knownFor)
 }
 
 // lag must be called with mu held.

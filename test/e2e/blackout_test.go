@@ -26,7 +26,7 @@ const (
 	// a watch is given up 45 s after its last byte at the latest.
 	blackoutHealed = time.Minute
 	// allKnownBad is how soon in it no cache may be called fresh or quiet any more.
-	allKnownBad = 45 * time.Second
+	allKnownBad = 40 * time.Second
 )
 
 // No byte passes between the KCM and the apiserver for 5 min. That is not the caches' fault, so none may be called
