@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -68,6 +69,8 @@ func (w *Watches) Clients(builder clientbuilder.ControllerClientBuilder) clientb
 func (w *Watches) End(ctx context.Context, resource schema.GroupVersionResource) int {
 	now := time.Now()
 	w.mu.Lock()
+	// What was stalled so long ago is as if it never was.
+	maps.DeleteFunc(w.ends, func(_ schema.GroupVersionResource, e *endings) bool { return now.Sub(e.asked) > maxEndInterval })
 	e := w.ends[resource]
 	if e == nil {
 		e = &endings{}

@@ -198,6 +198,10 @@ func TestEndsAreRare(t *testing.T) {
 		now := func() bool { i++; return i%20 < 7 } // It is healed by the end.
 		require.Equal(t, []time.Duration{5, 39, 79, 119}, ended(2*time.Minute, now), "healed in between: not rarer, and never within 30 s")
 
+		time.Sleep(maxEndInterval + time.Second)
+		require.Zero(t, watches.End(t.Context(), schema.GroupVersionResource{Resource: "nodes"}))
+		require.NotContains(t, watches.ends, gvr, "nothing is kept of what was stalled long ago")
+
 		b := open()
 		defer b.Close()
 		time.Sleep(maxEndInterval)
