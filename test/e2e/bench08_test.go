@@ -4,13 +4,11 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
@@ -89,13 +87,7 @@ func (r *run) nodesCounted(ctx context.Context, count int) {
 
 func cpuSeconds(ctx context.Context, r *run) float64 {
 	ginkgo.GinkgoHelper()
-	for lines := bufio.NewScanner(strings.NewReader(page(ctx, r.KCM, "/metrics"))); lines.Scan(); {
-		if value, ok := strings.CutPrefix(lines.Text(), "process_cpu_seconds_total "); ok {
-			seconds, err := strconv.ParseFloat(value, 64)
-			gomega.Expect(err).NotTo(gomega.HaveOccurred())
-			return seconds
-		}
-	}
-	ginkgo.Fail("no process_cpu_seconds_total")
-	return 0
+	seconds := series(ctx, r, "process_cpu_seconds_total")
+	gomega.Expect(seconds).To(gomega.BeNumerically(">", 0), "process_cpu_seconds_total")
+	return seconds
 }

@@ -50,18 +50,16 @@ func series(ctx context.Context, r *run, metric string, labels ...string) float6
 	ginkgo.GinkgoHelper()
 	var sum float64
 	for lines := bufio.NewScanner(bytes.NewReader([]byte(page(ctx, r.KCM, "/metrics")))); lines.Scan(); {
-		rest, ok := strings.CutPrefix(lines.Text(), metric+"{")
-		if !ok {
-			continue
-		}
-		set, value, ok := strings.Cut(rest, "} ")
+		end := max(strings.LastIndexByte(lines.Text(), ' '), 0)
+		name, set, _ := strings.Cut(lines.Text()[:end], "{")
+		ok := name == metric
 		for _, label := range labels {
 			ok = ok && strings.Contains(","+set, ","+label)
 		}
 		if !ok {
 			continue
 		}
-		v, err := strconv.ParseFloat(value, 64)
+		v, err := strconv.ParseFloat(lines.Text()[end+1:], 64)
 		gomega.Expect(err).NotTo(gomega.HaveOccurred(), lines.Text())
 		sum += v
 	}
