@@ -51,7 +51,11 @@ func restartedOnLagging(watchList bool, hurts rig.Arm, mutants ...string) scenar
 		options: rig.Options{KCMArgs: quickElection, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: burstNodes}}},
 		timeout: 4 * time.Minute,
 		run: func(ctx context.Context, r *run) {
-			server, lagging := r.laggingServer(ctx)
+			var server *controlplane.APIServer
+			lagging := r.lagOfPods(func(arg string) (err error) {
+				server, err = r.Cluster.StartAPIServer(ctx, controlplane.ProcessOptions{Args: []string{arg}})
+				return err
+			})
 			proxy, err := r.StartProxy(ctx)
 			gomega.Expect(err).NotTo(gomega.HaveOccurred())
 			ginkgo.DeferCleanup(proxy.Close)
@@ -99,13 +103,13 @@ func (r *run) asked(proxy *faultproxy.Proxy, watchList bool) {
 	}
 }
 
-// laggingServer starts a second apiserver whose watches of pods go to etcd through a lag.Proxy.
-func (r *run) laggingServer(ctx context.Context) (*controlplane.APIServer, *lag.Proxy) {
+// lagOfPods starts a lag.Proxy and an apiserver whose watches of pods go to etcd through it, which takes one more
+// argument for that.
+func (r *run) lagOfPods(start func(arg string) error) *lag.Proxy {
 	ginkgo.GinkgoHelper()
 	proxy, err := lag.Start(r.Cluster.EtcdURL(), filepath.Join(r.Cluster.Dir(), "pki"))
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	ginkgo.DeferCleanup(proxy.Close)
-	server, err := r.Cluster.StartAPIServer(ctx, controlplane.ProcessOptions{Args: []string{"--etcd-servers-overrides=/pods#" + proxy.URL()}})
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	return server, proxy
+	gomega.Expect(start("--etcd-servers-overrides=/pods#" + proxy.URL())).To(gomega.Succeed())
+	return proxy
 }
