@@ -6,6 +6,7 @@ package stalenessmonitor
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
@@ -53,6 +55,16 @@ func (f face) LastStoreSyncResourceVersion() string {
 	f.w.mu.Lock()
 	defer f.w.mu.Unlock()
 	return rv(f.w.stored)
+}
+
+// List returns the object of the change that took the store where it is, if it was one.
+func (f face) List() []any {
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
+	if !slices.Contains(f.w.changes, f.w.stored) {
+		return nil
+	}
+	return []any{&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: rv(f.w.stored)}}}
 }
 
 func rv(n int) string {
@@ -266,6 +278,21 @@ func TestQuietIsNotStale(t *testing.T) {
 		}
 		fenced, watched := w.requests()
 		require.LessOrEqual(t, fenced+watched, 13, "on average one request in a period")
+		require.Zero(t, c.count(Stalled)+c.count(Lagging))
+	})
+}
+
+// An apiserver that has long had nothing to say of a resource begins behind the fences that another has answered.
+func TestAnOldBookmarkIsNoAlarm(t *testing.T) {
+	w := newWorld()
+	run(t, w, func(_ *Monitor, c *counts, look func() Cache) {
+		for range 60 {
+			w.set(func(w *world) { w.server += 10; w.stored++; w.received++ })
+			time.Sleep(1100 * time.Millisecond)
+			if got := look(); got.State != Unknown {
+				require.Equal(t, Quiet, got.State)
+			}
+		}
 		require.Zero(t, c.count(Stalled)+c.count(Lagging))
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -149,11 +150,14 @@ func (c *probed) sample(ctx context.Context) {
 	rv := c.informer.GetStore().LastStoreSyncResourceVersion()
 	now := time.Now()
 	c.mu.Lock()
+	late := c.passedByFence(rv)
+	known := now.Sub(c.late) < Period
+	c.mu.Unlock()
+	late = late && (known || c.holds(rv))
+	c.mu.Lock()
 	if rv != c.stored {
-		for _, f := range c.fences {
-			if c.stored != "" && freshness.Less(c.stored, rv) && freshness.Less(rv, f.ResourceVersion) && !c.sampled.Before(f.answered.Add(lateBy)) {
-				c.late = now
-			}
+		if late {
+			c.late = now
 		}
 		if !c.moved.IsZero() {
 			c.gaps[c.nextGap] = now.Sub(c.moved)
@@ -164,6 +168,29 @@ func (c *probed) sample(ctx context.Context) {
 	c.sampled = now
 	c.mu.Unlock()
 	c.evaluate(ctx)
+}
+
+// passedByFence reports whether a fence that was answered more than lateBy before the last sample has passed an RV
+// that the store did not have then. mu must be held.
+func (c *probed) passedByFence(rv string) bool {
+	for _, f := range c.fences {
+		if c.stored != "" && freshness.Less(c.stored, rv) && freshness.Less(rv, f.ResourceVersion) && !c.sampled.Before(f.answered.Add(lateBy)) {
+			return true
+		}
+	}
+	return false
+}
+
+// holds reports whether an object has this RV, so that it was an event that took the store there. A bookmark that is
+// behind a fence is none: that is where an apiserver begins that the client has just moved to. It costs time in
+// proportion to the objects, and what a late deletion tells is left to the watch that is taken then.
+func (c *probed) holds(rv string) bool {
+	for _, object := range c.informer.GetStore().List() {
+		if accessor, err := meta.Accessor(object); err == nil && accessor.GetResourceVersion() == rv {
+			return true
+		}
+	}
+	return false
 }
 
 // moves is true if the store has moved not long ago, or since it was at stored: it may be given time.

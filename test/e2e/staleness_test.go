@@ -65,10 +65,10 @@ func (r *run) measured(ctx context.Context) {
 
 // falseAlarms counts the times that a cache has become lagging or stalled, and those that became unknown
 // after they were measured.
-func falseAlarms(ctx context.Context, r *run) (alarms float64) {
+func falseAlarms(ctx context.Context, r *run, labels ...string) (alarms float64) {
 	ginkgo.GinkgoHelper()
 	for _, state := range []stalenessmonitor.State{stalenessmonitor.Lagging, stalenessmonitor.Stalled, stalenessmonitor.Unknown} {
-		alarms += series(ctx, r, "informer_staleness_state_changes_total", fmt.Sprintf("state=%q", state))
+		alarms += series(ctx, r, "informer_staleness_state_changes_total", append(labels, fmt.Sprintf("state=%q", state))...)
 	}
 	return alarms
 }
