@@ -56,6 +56,32 @@ func TestKnown(t *testing.T) {
 	})
 }
 
+// A bookmark that is behind the proof's fence takes nothing away from an empty cache, an object does.
+func TestAnEmptyCacheMayMove(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		w.empty()
+		w.api.bump(50)
+		at := w.view.ResourceVersion()
+		fence := w.takeFence()
+		for _, moved := range []string{at, w.api.text(130), w.api.text(140)} {
+			w.view.set(moved, nil)
+			proof, ok := w.p.Known(leases)
+			require.True(w, ok, "at %s", moved)
+			require.Equal(w, fence.TakenAt, proof.At)
+			require.Equal(w, moved, proof.ResourceVersion)
+			require.True(w, proof.Exact)
+		}
+		w.view.set(w.api.text(135), nil)
+		_, ok := w.p.Known(leases)
+		require.False(w, ok, "the cache went back")
+
+		fence = w.takeFence()
+		w.view.set(w.api.text(145), map[string]object{"ns/new": {"n", w.api.text(145)}})
+		_, ok = w.p.Known(leases)
+		require.False(w, ok, "it is not known whether the object is still there")
+	})
+}
+
 // The fence of an empty collection is the proof, as long as the cache is empty, too.
 func TestFenceOfAnEmptyCollection(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {

@@ -58,10 +58,10 @@ type resource struct {
 }
 
 // quiet says that a store at or past base, or if exact one that stands at base, lacks
-// nothing up to upTo.
+// nothing up to upTo. That of an empty collection is exact, but moves along with a store that stays empty.
 type quiet struct {
-	base, upTo string
-	exact      bool
+	base, upTo   string
+	exact, empty bool
 }
 
 func (q *quiet) covers(storeRV string) bool {
@@ -121,9 +121,14 @@ func (r *resource) sample() string {
 }
 
 // left voids a quiet proof of a store that stood still once it has moved, even if it
-// comes back: after a rewind the same RV may mean something else.
+// comes back: after a rewind the same RV may mean something else. A store that is still empty on its way to what the
+// proof is about was moved by a bookmark, or by events that have left nothing.
 func (r *resource) left(rv string) {
-	if r.quiet.exact && rv != r.quiet.base {
+	switch q := r.quiet; {
+	case !q.exact || rv == q.base:
+	case q.empty && Less(q.base, rv) && Less(rv, q.upTo) && r.view.Len() == 0:
+		r.quiet.base = rv
+	default:
 		r.quiet = quiet{}
 	}
 }

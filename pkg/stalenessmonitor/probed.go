@@ -299,21 +299,23 @@ func (c *probed) judge(proof freshness.Proof, proven bool, received string, now 
 		return Unknown, c.failure, c.failureErr
 	case c.undecided >= 2:
 		return Unknown, c.undecidedFor, c.undecidedBy
-	case c.state.healthy() && (!proven || now.Sub(proof.At) > knownFor):
-		return c.unanswered(knownFor)
+	case c.state.healthy() && !proven:
+		return c.unanswered("what was proven no longer holds for the cache")
+	case c.state.healthy() && now.Sub(proof.At) > knownFor:
+		return c.unanswered(fmt.Sprintf("nothing has been answered for %v", knownFor))
 	}
 	return c.state, c.reason, c.detail
 }
 
-// unanswered is the state of a cache of which too long nothing has been learned. mu must be held.
-func (c *probed) unanswered(knownFor time.Duration) (state State, reason, detail string) {
+// unanswered is the state of a cache of which nothing is known any more. mu must be held.
+func (c *probed) unanswered(why string) (state State, reason, detail string) {
 	switch {
 	case c.failures > 0:
 		return Unknown, c.failure, c.failureErr
 	case c.undecided > 0:
 		return Unknown, c.undecidedFor, c.undecidedBy
 	}
-	return Unknown, string(freshness.ReasonTimeout), fmt.Sprintf("nothing has been answered for %v", knownFor)
+	return Unknown, string(freshness.ReasonTimeout), why
 }
 
 // lag must be called with mu held.
