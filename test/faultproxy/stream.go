@@ -285,6 +285,7 @@ func (s *stream) write(ctx context.Context, w http.ResponseWriter) {
 		if how != stopNone && s.finishNow(w, how) {
 			return
 		}
+		s.handing(batch)
 		for _, fr := range batch {
 			if _, err := w.Write(fr.raw); err != nil {
 				s.discard(batch)
@@ -334,6 +335,14 @@ func (s *stream) finishNow(w http.ResponseWriter, how stop) bool {
 	return true
 }
 
+// handing ends the waiting of frames before they are written: the client may act on the first of them before the last
+// is.
+func (s *stream) handing(batch []*frame) {
+	for _, fr := range batch {
+		s.proxy.waiting.delivered(s.req, fr.event.ResourceVersion)
+	}
+}
+
 func (s *stream) markDelivered(batch []*frame) end {
 	now := time.Now()
 	s.mu.Lock()
@@ -345,7 +354,6 @@ func (s *stream) markDelivered(batch []*frame) end {
 		if rv := fr.event.ResourceVersion; rv != "" {
 			s.delivered = Mark{ResourceVersion: rv, Time: now}
 			s.proxy.progress.delivered(s.req.Resource, s.delivered)
-			s.proxy.waiting.delivered(s.req, rv)
 		}
 	}
 	return batch[len(batch)-1].end

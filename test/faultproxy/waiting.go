@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// waiting has, for each client and resource, the events that the backend has sent and the client was not handed,
-// whatever became of the streams: one that is sent again on another stream goes on waiting.
+// waiting has, for each client and resource, the events that the backend has sent and that are not being handed to the
+// client, whatever became of the streams: one that is sent again on another stream goes on waiting.
 type waiting struct {
 	mu sync.Mutex
 	by map[waitingKey]*waitingEvents

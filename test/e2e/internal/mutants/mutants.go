@@ -151,7 +151,7 @@ var all = []Mutant{
 	{
 		Name: "age", Protection: "a published age is no less than the true one", File: "pkg/stalenessmonitor/probed.go",
 		Old: "		out.Proven, out.Age = proof.At, time.Since(proof.At)",
-		New: "		out.Proven, out.Age = proof.At, time.Since(proof.At)/2",
+		New: "		out.Age = time.Since(proof.At) / 2\n		out.Proven = proof.At.Add(out.Age)",
 	},
 	{
 		Name: "watch-end", Protection: "a watch that is stalled is ended", File: "pkg/wiring/watches.go",
