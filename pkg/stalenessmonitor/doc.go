@@ -28,7 +28,7 @@
 //
 // For a busy resource, that is one with an event every second or so, the age is at most Period + 2 s
 // above the true age. A quiet resource is proven every second Period, 1.7 to 3 s after the fence,
-// since kube-apiserver sends the bookmark no sooner: there it is at most 2 Period + 5 s above. So it is for
-// one whose events come in bursts. The age of an empty collection is that of its fence, because a list that
-// brings nothing is the proof.
+// since kube-apiserver sends the bookmark no sooner: there it is at most 2 Period + 5 s above, and what the
+// server takes to answer. So it is for one whose events come in bursts. The age of an empty collection is
+// that of its fence, because a list that brings nothing is the proof.
 package stalenessmonitor
