@@ -29,9 +29,10 @@ const (
 // What an upgrade of the control plane brings, while DaemonSets are made. Etcd answers nobody for a while: its
 // process is paused, because a defragmentation, which looks the same from outside, is over at once in a small
 // database. Then the client is taken off one apiserver after the other, its connections cut, and that one is
-// restarted. Creations may lose their answers by that.
+// restarted. U0 reconciles with what it sees until its watches are back, and may make pods again.
 var _ = describe(scenario{
 	number: 22, title: "etcd blocked, apiservers restarted in turn, DaemonSets created meanwhile", label: long,
+	hurts: rig.U0, rules: []string{oracle.RuleStatusConflict, "surplus pod"},
 	options: rig.Options{
 		KCMArgs: quickClient,
 		Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: upgradedNodes}, APIServers: 3},
