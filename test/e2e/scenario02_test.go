@@ -32,7 +32,7 @@ const heldOwners = 10
 // its backoff. U0, which does not wait, never learns that it has a pod to create.
 var _ = describe(scenario{
 	number: 2, title: "pod adopted and deleted while the pod watch is held; relist", label: ordinary,
-	hurts: rig.U1, rules: []string{ruleWake}, mutants: []string{"wake"}, gaps: []int{8},
+	timed: true, hurts: rig.U1, rules: []string{ruleWake}, mutants: []string{"wake"}, gaps: []int{8},
 	options: rig.Options{
 		KCMArgs: quickClient,
 		Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: heldOwners}},
@@ -70,7 +70,7 @@ var _ = describe(createdAndDeleted("bookmark", long, nil))
 func createdAndDeleted(by, label string, relist func(context.Context, *run)) scenario {
 	return scenario{
 		number: 2, title: "pod created and deleted while the pod watch is held; " + by, label: label,
-		hurts: rig.U1, rules: []string{ruleWake, ruleEnd}, mutants: ifOrdinary(label, "wake"),
+		timed: true, hurts: rig.U1, rules: []string{ruleWake, ruleEnd}, mutants: ifOrdinary(label, "wake"),
 		options: rig.Options{
 			KCMArgs: quickClient,
 			Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: heldOwners}},

@@ -57,8 +57,10 @@ type scenario struct {
 	options rig.Options
 	// idle says that no DaemonSet has a reason to wait for its caches.
 	idle bool
-	// alone says that no other spec may run meanwhile.
+	// alone says that no other spec may run meanwhile, timed that none may while an arm has to hold: what is
+	// judged are times of milliseconds.
 	alone   bool
+	timed   bool
 	timeout time.Duration
 	// gaps are the rows of docs/track-record.md that the scenario shows on U1.
 	gaps []int
@@ -77,9 +79,13 @@ func describe(s scenario) bool {
 	return ginkgo.Describe(fmt.Sprintf("Scenario %d: %s", s.number, s.title), s.gate(), company,
 		ginkgo.Label(s.labels()...), priority(s.timeout), func() {
 			for _, v := range s.variants() {
+				company := []any{}
+				if s.timed && s.expectation(v) == holds {
+					company = append(company, ginkgo.Serial)
+				}
 				ginkgo.It(fmt.Sprintf("arm %s %s", v, s.expectation(v)), func(ctx context.Context) {
 					s.runOn(ctx, v)
-				}, ginkgo.Label(v.labels()...), ginkgo.SpecTimeout(s.timeout))
+				}, ginkgo.Label(v.labels()...), ginkgo.SpecTimeout(s.timeout), company)
 			}
 		})
 }
