@@ -35,8 +35,8 @@ var (
 	}, []string{"controller", "outcome"})
 	parkedOwners = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem: subsystem, Name: "parked_owners", StabilityLevel: metrics.ALPHA,
-		Help: "Number of objects held back from being reconciled now.",
-	}, []string{"controller"})
+		Help: "Number of objects held back from being reconciled now, by what they wait for.",
+	}, []string{"controller", "reason"})
 	writeToCache = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem: subsystem, Name: "write_to_cache_duration_seconds", StabilityLevel: metrics.ALPHA, Buckets: buckets,
 		Help: "Time from the response to a controller's write until its own cache had it (read-your-writes latency).",
@@ -106,6 +106,19 @@ func Register() {
 	})
 }
 
+// What parked owners wait for: that a cache has their own writes, that the caches are proven as new as the start of
+// leadership, or that it is known whether a write was made whose answer was lost.
+const (
+	ForOwnWrites = "own_writes"
+	ForStart     = "start"
+	ForUnsettled = "unsettled_write"
+)
+
+// Parked says how many owners a controller holds back now, for one of these reasons.
+func Parked(controller, reason string, owners int) {
+	parkedOwners.WithLabelValues(controller, reason).Set(float64(owners))
+}
+
 // Tracker is what the resource-version tracker counts into.
 type Tracker struct{}
 
@@ -113,7 +126,9 @@ var _ rvtracker.Metrics = Tracker{}
 
 // Init makes the series of a controller and its caches exist at zero. Call it after Register.
 func (Tracker) Init(controller string, resources ...schema.GroupResource) {
-	parkedOwners.WithLabelValues(controller).Set(0)
+	for _, reason := range []string{ForOwnWrites, ForStart, ForUnsettled} {
+		Parked(controller, reason, 0)
+	}
 	untrackedWrites.WithLabelValues(controller).Add(0)
 	outcomes := []rvtracker.Outcome{rvtracker.OutcomeSeen, rvtracker.OutcomeRewound, rvtracker.OutcomeAbandoned, rvtracker.OutcomeUndone, rvtracker.OutcomeCleared}
 	for _, outcome := range outcomes {
@@ -173,7 +188,7 @@ func (Tracker) WaitEnded(controller string, _ schema.GroupResource, waited time.
 
 // Parked implements rvtracker.Metrics.
 func (Tracker) Parked(controller string, owners int) {
-	parkedOwners.WithLabelValues(controller).Set(float64(owners))
+	Parked(controller, ForOwnWrites, owners)
 }
 
 // WriteToCache implements rvtracker.Metrics.

@@ -66,10 +66,14 @@ func TestTracker(t *testing.T) {
 	m.Proof(pods, fmt.Errorf("pods: %w", rvtracker.ErrStale))
 
 	require.NoError(t, testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(`
-# HELP stale_controller_parked_owners [ALPHA] Number of objects held back from being reconciled now.
+# HELP stale_controller_parked_owners [ALPHA] Number of objects held back from being reconciled now, by what they wait for.
 # TYPE stale_controller_parked_owners gauge
-stale_controller_parked_owners{controller="test"} 3
-stale_controller_parked_owners{controller="zero"} 0
+stale_controller_parked_owners{controller="test",reason="own_writes"} 3
+stale_controller_parked_owners{controller="test",reason="start"} 0
+stale_controller_parked_owners{controller="test",reason="unsettled_write"} 0
+stale_controller_parked_owners{controller="zero",reason="own_writes"} 0
+stale_controller_parked_owners{controller="zero",reason="start"} 0
+stale_controller_parked_owners{controller="zero",reason="unsettled_write"} 0
 # HELP stale_controller_rewinds_total [ALPHA] Number of times a consistent read proved that the server's resource versions went backward, as after a restore of etcd.
 # TYPE stale_controller_rewinds_total counter
 stale_controller_rewinds_total{group="",resource="pods"} 1

@@ -13,10 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 )
@@ -135,12 +138,13 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 				owner := types.NamespacedName{Name: "owner"}
 				prover := &script{nodes: tc.first}
 				var woken []types.NamespacedName
-				s := &start{}
+				s := &start{controller: "test"}
 				require.True(t, consistency.Parked(s.check(owner)), "before anything is known")
-				go s.run(t.Context(), "test", prover, time.Now(),
+				go s.run(t.Context(), prover, time.Now(),
 					[]schema.GroupResource{nodes, pods}, func(o types.NamespacedName) { woken = append(woken, o) })
 				synctest.Wait()
 				if tc.waits {
+					require.EqualValues(t, 1, parked(t, "test", metrics.ForStart))
 					require.Empty(t, woken)
 					require.Len(t, (&Store{name: "test", start: s}).waits(), 1)
 					require.ErrorContains(t, s.check(owner), "waits: its caches are not proven")
@@ -150,7 +154,24 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 				}
 				require.Equal(t, []types.NamespacedName{owner}, woken)
 				require.NoError(t, s.check(owner))
+				require.Zero(t, parked(t, "test", metrics.ForStart))
 			})
 		})
 	}
+}
+
+// parked is what the metric says of a controller's parked owners.
+func parked(t *testing.T, controller, reason string) (owners float64) {
+	t.Helper()
+	metrics.Register()
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		for _, series := range family.GetMetric() {
+			if family.GetName() == "stale_controller_parked_owners" && testutil.LabelsMatch(series, map[string]string{"controller": controller, "reason": reason}) {
+				owners = series.GetGauge().GetValue()
+			}
+		}
+	}
+	return owners
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 )
 
 // retryStart is how often the caches are looked at before a controller's first reconcile.
@@ -25,7 +26,8 @@ const retryStart = 100 * time.Millisecond
 // (gap 17). An informer's first list is a consistent read with WatchList; without it, or when it falls
 // back, it may be answered by an apiserver that lags.
 type start struct {
-	done atomic.Bool
+	controller string
+	done       atomic.Bool
 
 	mu      sync.Mutex
 	waiting map[types.NamespacedName]time.Time
@@ -60,6 +62,7 @@ func (s *start) check(owner types.NamespacedName) error {
 	}
 	if _, known := s.waiting[owner]; !known {
 		s.waiting[owner] = time.Now()
+		metrics.Parked(s.controller, metrics.ForStart, len(s.waiting))
 	}
 	return &startError{owner: owner, proof: s.behind}
 }
@@ -69,25 +72,27 @@ func (s *start) giveUp(owner types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.waiting, owner)
+	metrics.Parked(s.controller, metrics.ForStart, len(s.waiting))
 }
 
 // run proves the caches of the resources one by one, then wakes who waited. It gives up on a resource
 // of which nothing can ever be proven.
-func (s *start) run(ctx context.Context, controller string, p prover, since time.Time, resources []schema.GroupResource, wake func(types.NamespacedName)) {
+func (s *start) run(ctx context.Context, p prover, since time.Time, resources []schema.GroupResource, wake func(types.NamespacedName)) {
 	logger := klog.FromContext(ctx)
 	for _, resource := range resources {
 		if err := s.prove(ctx, p, since, resource); err != nil {
 			if ctx.Err() != nil {
 				return
 			}
-			logger.Error(err, "A cache cannot be proven as new as the start of leadership; going on without", "controller", controller, "resource", resource)
+			logger.Error(err, "A cache cannot be proven as new as the start of leadership; going on without", "controller", s.controller, "resource", resource)
 		}
 	}
-	logger.V(2).Info("Caches are proven as new as the start of leadership", "controller", controller, "after", time.Since(since))
+	logger.V(2).Info("Caches are proven as new as the start of leadership", "controller", s.controller, "after", time.Since(since))
 	s.mu.Lock()
 	s.done.Store(true)
 	waiting := s.waiting
 	s.waiting = nil
+	metrics.Parked(s.controller, metrics.ForStart, 0)
 	s.mu.Unlock()
 	for owner := range waiting {
 		wake(owner)

@@ -25,8 +25,9 @@ const reportAfter = time.Minute
 // owners wait until the cache is proven as new as the loss: then it shows the write, or there was none. What
 // a server commits later than that, on behalf of a request it has already failed, is not caught.
 type unsettledWrites struct {
-	mu     sync.Mutex
-	owners map[types.NamespacedName]*unsettledOwner
+	mu         sync.Mutex
+	controller string
+	owners     map[types.NamespacedName]*unsettledOwner
 }
 
 // unsettledOwner waits for proofs, one goroutine for all of them.
@@ -74,8 +75,14 @@ func (u *unsettledWrites) clear(owner types.NamespacedName, uid types.UID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if o := u.owners[owner]; o != nil && (uid == "" || uid == o.uid) {
-		delete(u.owners, owner)
+		u.remove(owner)
 	}
+}
+
+// remove forgets an owner. mu must be held.
+func (u *unsettledWrites) remove(owner types.NamespacedName) {
+	delete(u.owners, owner)
+	metrics.Parked(u.controller, metrics.ForUnsettled, len(u.owners))
 }
 
 // next returns a resource of the owner that has to be proven, and drops the one that was. It forgets the
@@ -92,7 +99,7 @@ func (u *unsettledWrites) next(owner types.NamespacedName, o *unsettledOwner, do
 	for resource, at := range o.lost {
 		return resource, at, true, false
 	}
-	delete(u.owners, owner)
+	u.remove(owner)
 	return resource, at, false, o.parked
 }
 
@@ -120,9 +127,10 @@ func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resour
 	}
 	o = &unsettledOwner{uid: ownerUID, lost: map[schema.GroupResource]time.Time{resource: time.Now()}}
 	if u.owners == nil {
-		u.owners = map[types.NamespacedName]*unsettledOwner{}
+		u.controller, u.owners = s.name, map[types.NamespacedName]*unsettledOwner{}
 	}
 	u.owners[owner] = o
+	metrics.Parked(s.name, metrics.ForUnsettled, len(u.owners))
 	go s.settle(s.ctx, owner, o)
 }
 

@@ -22,6 +22,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
@@ -83,6 +84,7 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		time.Sleep(reportAfter)
 		require.True(t, consistency.Parked(store.EnsureReady(owner)), "a proof from before the last loss proves nothing")
 		require.Empty(t, woken)
+		require.EqualValues(t, 1, parked(t, "test", metrics.ForUnsettled))
 		require.Len(t, reports, 1, "a long wait is told once")
 		require.Equal(t, owner, (<-reports).Owner)
 
@@ -93,6 +95,7 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		require.Equal(t, "ns/owner", <-woken)
 		require.NoError(t, store.EnsureReady(owner))
 		require.True(t, store.SeenOwnWrites(owner))
+		require.Zero(t, parked(t, "test", metrics.ForUnsettled))
 
 		// An owner that is gone waits for nothing.
 		store.Unsettled(owner, "uid", pods)

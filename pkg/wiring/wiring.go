@@ -98,11 +98,11 @@ func (w *Wiring) Store(controller string, stores map[schema.GroupResource]consis
 	slices.SortFunc(resources, func(a, b schema.GroupResource) int { return cmp.Compare(a.String(), b.String()) })
 	metrics.Tracker{}.Init(controller, resources...)
 	s.prover, s.budget, s.reports = w.proofs, w.budget, w.reports
-	s.start = &start{}
+	s.start = &start{controller: controller}
 	w.mu.Lock()
 	w.stores = append(w.stores, s)
 	w.mu.Unlock()
-	go s.start.run(w.ctx, controller, w.proofs, w.since, resources, s.wake)
+	go s.start.run(w.ctx, w.proofs, w.since, resources, s.wake)
 	if controller == nodeLifecycle {
 		return w.nodeStore(s)
 	}
