@@ -90,10 +90,13 @@ kube-controller-manager with kwok in place of nodes. What runs is said in hack/u
 
 `
 
-// brief is a message in one line.
+// folders are those of a path of the machine that a message came from.
+var folders = regexp.MustCompile(`/(?:[\w.+-]+/)+`)
+
+// brief is a message in one line, in which paths are files' names.
 func brief(message string) string {
 	const most = 200
-	line := []rune(strings.Join(strings.Fields(message), " "))
+	line := []rune(strings.Join(strings.Fields(folders.ReplaceAllString(message, "")), " "))
 	if len(line) > most {
 		return string(line[:most]) + "..."
 	}

@@ -75,7 +75,7 @@ func fixture(t *testing.T) string {
 	other := `{"ContainerHierarchyTexts":["Other"],"LeafNodeType":"It","LeafNodeText":"z","State":"skipped"}`
 	for _, arm := range []string{"stock", "on"} {
 		failing := map[string]string{"stock": "passed", "on": "failed"}[arm]
-		write(t, e2ePath(dir, arm, "sig-x", "json"), `[{"SpecReports":[`+strings.Join([]string{spec("a", "passed", ""), spec("b", failing, "boom"), spec("webhook", "skipped", ""), spec("d", "skipped", "needs two nodes"), other}, ",")+`]}]`)
+		write(t, e2ePath(dir, arm, "sig-x", "json"), `[{"SpecReports":[`+strings.Join([]string{spec("a", "passed", ""), spec("b", failing, "boom in /home/a/b.c/kubectl --kubeconfig=/tmp/x-1/admin.conf"), spec("webhook", "skipped", ""), spec("d", "skipped", "needs two nodes"), other}, ",")+`]}]`)
 		write(t, e2ePath(dir, arm, "sig-x", "meta.json"), `{"Code":"abc","Began":"2026-01-02T00:00:00Z","Seconds":9}`)
 	}
 	write(t, filepath.Join(dir, "choice.txt"), "# all\nrun\tsig-x\nskip\twebhook\tneeds a pod that answers\n")
@@ -104,7 +104,7 @@ func TestPage(t *testing.T) {
 		"- `[sig-x] Suite webhook`: needs a pod that answers",
 		"- patched, gates off: what matches `sig-x`\n",
 		"- `[sig-x] Suite d`: needs two nodes",
-		"- patched, gates on: `[sig-x] Suite b` failed: boom; alone it was not run",
+		"- patched, gates on: `[sig-x] Suite b` failed: boom in kubectl --kubeconfig=admin.conf; alone it was not run",
 	} {
 		if !strings.Contains(got.String(), want) {
 			t.Errorf("no %q in\n%s", want, got.String())
