@@ -57,7 +57,7 @@ var _ = describe(scenario{
 			good := 0
 			for _, c := range z.Caches {
 				seen[c.State]++
-				if c.State == stalenessmonitor.Fresh || c.State == stalenessmonitor.Quiet {
+				if complete(c.State) {
 					good++
 				}
 				// What the bytes before it can have proven.
@@ -97,7 +97,7 @@ var _ = describe(scenario{
 			z := stalenessz(ctx, r)
 			bad = ""
 			for _, c := range z.Caches {
-				if c.State != stalenessmonitor.Fresh && c.State != stalenessmonitor.Quiet {
+				if !complete(c.State) {
 					bad += fmt.Sprintf(" %s:%s(%s)", c.Resource, c.State, c.Reason)
 				}
 			}

@@ -5,7 +5,6 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"strconv"
@@ -48,8 +47,14 @@ func fillRVs(ctx context.Context, r *run, writes int) {
 // series adds up the samples of one metric on the KCM's /metrics whose labels contain all of these.
 func series(ctx context.Context, r *run, metric string, labels ...string) float64 {
 	ginkgo.GinkgoHelper()
+	return sumOf(page(ctx, r.KCM, "/metrics"), metric, labels...)
+}
+
+// sumOf does so on any page of metrics.
+func sumOf(page, metric string, labels ...string) float64 {
+	ginkgo.GinkgoHelper()
 	var sum float64
-	for lines := bufio.NewScanner(bytes.NewReader([]byte(page(ctx, r.KCM, "/metrics")))); lines.Scan(); {
+	for lines := bufio.NewScanner(strings.NewReader(page)); lines.Scan(); {
 		end := max(strings.LastIndexByte(lines.Text(), ' '), 0)
 		name, set, _ := strings.Cut(lines.Text()[:end], "{")
 		ok := name == metric

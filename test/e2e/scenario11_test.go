@@ -169,7 +169,7 @@ func (r *run) takenUp(since time.Time, resource schema.GroupResource) (opened, l
 			continue
 		}
 		switch {
-		case e.Verb == "list" || strings.Contains(e.RequestURI, "sendInitialEvents=true"):
+		case fillsAnew(e):
 			listed++
 		case e.Verb == "watch" && e.Stage == "ResponseStarted":
 			opened++

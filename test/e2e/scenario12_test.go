@@ -6,11 +6,10 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 
@@ -59,25 +58,21 @@ var _ = describe(scenario{
 		fault.Clear()
 		r.figure("L after", "%v", rounded(r.converges(ctx, "pressed", stepLimit, r.daemonSetDone(set, pressedNodes))))
 		r.digest("pressed", set, oracle.Digest{PodsCreated: pressedNodes, RevisionsCreated: 1})
-		r.noRelists(ctx, began)
+		r.noRelists(began)
 	},
 })
 
 // terminatedWatchers is how many watchers of a resource the apiserver has given up because they did not read.
 func terminatedWatchers(ctx context.Context, r *run, resource string) float64 {
+	ginkgo.GinkgoHelper()
 	body, err := r.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	line := regexp.MustCompile(fmt.Sprintf(`(?m)^apiserver_terminated_watchers_total\{group="",resource=%q\} (\S+)$`, resource)).FindSubmatch(body)
-	if line == nil {
-		return 0
-	}
-	n, err := strconv.ParseFloat(string(line[1]), 64)
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	return n
+	return sumOf(string(body), "apiserver_terminated_watchers_total", `group=""`, fmt.Sprintf("resource=%q", resource))
 }
 
 // noRelists is the oracle of a relist storm: no informer has been filled anew since then.
-func (r *run) noRelists(ctx context.Context, since time.Time) {
+func (r *run) noRelists(since time.Time) {
+	ginkgo.GinkgoHelper()
 	events, err := r.Audit()
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	watches, lists := 0, map[string]int{}
@@ -87,7 +82,7 @@ func (r *run) noRelists(ctx context.Context, since time.Time) {
 			continue
 		}
 		switch {
-		case e.Verb == "list", strings.Contains(e.RequestURI, "sendInitialEvents=true"):
+		case fillsAnew(e):
 			lists[e.ObjectRef.Resource]++
 		case e.Verb == "watch":
 			watches++

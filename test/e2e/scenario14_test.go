@@ -25,10 +25,8 @@ const (
 	calmVariable = "CALM"
 	// lookEvery is how often the page is looked at.
 	lookEvery = 500 * time.Millisecond
-	// quietBound is what pkg/stalenessmonitor promises of a quiet resource's age if it is answered at once, and
-	// seldom the part of all looks that may find an older one, because the machine had something else to do.
+	// quietBound is what pkg/stalenessmonitor promises of a quiet resource's age if it is answered at once.
 	quietBound = 2*stalenessPeriod + 5*time.Second
-	seldom     = 0.001
 
 	stalenessPeriod = 5 * time.Second
 )

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
-	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
@@ -103,7 +102,7 @@ func (r *run) notLedBack(ctx context.Context, rv string, lasts time.Duration) {
 		c, ok := cacheOf(stalenessz(ctx, r), truth.Pods)
 		gomega.Expect(ok).To(gomega.BeTrue(), "pods are on the page")
 		look(c.StoreResourceVersion)
-		if noticed == 0 && c.State != stalenessmonitor.Fresh && c.State != stalenessmonitor.Quiet {
+		if noticed == 0 && !complete(c.State) {
 			noticed = time.Since(began)
 		}
 	}

@@ -5,7 +5,6 @@ package e2e
 
 import (
 	"context"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -112,7 +111,7 @@ func (r *run) relisted(since time.Time) {
 			continue
 		}
 		switch {
-		case e.Verb == "list" || strings.Contains(e.RequestURI, "sendInitialEvents=true"):
+		case fillsAnew(e):
 			anew++
 		case e.Verb == "watch":
 			resumed++

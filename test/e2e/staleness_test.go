@@ -42,6 +42,11 @@ func cacheOf(z stalenessmonitor.Stalenessz, resource schema.GroupResource) (stal
 	return stalenessmonitor.StalenesszCache{}, false
 }
 
+// complete says that nothing is known to be missing.
+func complete(s stalenessmonitor.State) bool {
+	return s == stalenessmonitor.Fresh || s == stalenessmonitor.Quiet
+}
+
 func late(s stalenessmonitor.State) bool {
 	return s == stalenessmonitor.Lagging || s == stalenessmonitor.Stalled
 }
@@ -54,7 +59,7 @@ func (r *run) measured(ctx context.Context) {
 		z := stalenessz(ctx, r)
 		bad = ""
 		for _, c := range z.Caches {
-			if c.State != stalenessmonitor.Fresh && c.State != stalenessmonitor.Quiet {
+			if !complete(c.State) {
 				bad += fmt.Sprintf(" %s:%s(%s %s)", c.Resource, c.State, c.Reason, c.Detail)
 			}
 		}
@@ -132,7 +137,7 @@ func (r *run) healed(ctx context.Context, resources ...schema.GroupResource) {
 	for _, resource := range resources {
 		gomega.Expect(rig.Wait(ctx, patience, resource.String()+" to be complete again", func() (bool, error) {
 			c, ok := cacheOf(stalenessz(ctx, r), resource)
-			return ok && (c.State == stalenessmonitor.Fresh || c.State == stalenessmonitor.Quiet), nil
+			return ok && complete(c.State), nil
 		})).To(gomega.Succeed())
 	}
 }

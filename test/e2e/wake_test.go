@@ -89,6 +89,11 @@ func isSharedInformer(e *controlplane.AuditEvent, resource schema.GroupResource)
 		strings.HasPrefix(e.UserAgent, "kube-controller-manager") && strings.Contains(e.UserAgent, "shared-informers")
 }
 
+// fillsAnew says that a request of an informer is for all objects, and not for what has happened since.
+func fillsAnew(e *controlplane.AuditEvent) bool {
+	return e.Verb == "list" || strings.Contains(e.RequestURI, "sendInitialEvents=true")
+}
+
 // caughtUp waits until the controllers' cache of a resource has been handed a resource version, and returns
 // when that was. It must be asked while a fault still keeps later events back: the stream tells of the
 // latest only.
