@@ -107,7 +107,7 @@ type Proof struct {
 	// ResourceVersion, if Proven: the RV that a cache, or an event handler, must have
 	// passed for the proof to hold for it. The registered cache has. If Stale: the lowest
 	// RV that is known to be missing, above the cache's; until the cache has passed it, asking again is in
-	// vain.
+	// vain. If Unknown for ReasonGone: once the cache has passed it, asking again is worthwhile before RetryAfter.
 	ResourceVersion string
 	// Exact, if Proven, is true for a list proof of a cache that stands still: it holds
 	// while the cache stays at just that RV. See Prover.Holds.
@@ -174,10 +174,12 @@ type failure struct {
 	reason     Reason
 	retryAfter time.Duration
 	err        error
+	// awaits, unless empty, is the RV at which the store makes asking again worthwhile, however soon that is.
+	awaits string
 	// again is true for an earlier failure that stands in for a request.
 	again bool
 }
 
 func (f *failure) proof(gvr schema.GroupVersionResource) Proof {
-	return Proof{Resource: gvr, Outcome: Unknown, Reason: f.reason, RetryAfter: f.retryAfter, Err: f.err}
+	return Proof{Resource: gvr, Outcome: Unknown, Reason: f.reason, RetryAfter: f.retryAfter, Err: f.err, ResourceVersion: f.awaits}
 }

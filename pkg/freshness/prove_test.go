@@ -230,12 +230,42 @@ func TestThrottledIsForAllResources(t *testing.T) {
 	})
 }
 
-func TestGoneInTheStream(t *testing.T) {
+// A large cache that is older than the server's history has to be listed anew, but is asked about again right then.
+func TestGoneWaitsForTheRelistAndNoLonger(t *testing.T) {
 	inWorld(t, Options{SmallCollection: -1}, func(w *world) {
 		w.api.bump(50)
 		w.api.compactedTo = 150
+		proof := w.prove(time.Now())
+		w.requireUnknown(proof, ReasonGone)
+		require.Equal(w, "160", proof.ResourceVersion)
 		w.requireUnknown(w.prove(time.Now()), ReasonGone)
+		require.Equal(w, 1, w.api.count(isWatch))
+		w.view.sync(160)
+		w.api.bump(10)
+		w.requireProven(w.prove(time.Now()), MethodWatch)
 	})
+}
+
+// A list says of a small one what it lacks, and nobody has to wait for it because a watch was refused.
+func TestGoneFromAWatchIsAnsweredByAList(t *testing.T) {
+	for name, missing := range map[string]int{"quiet": 0, "behind": 1} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Options{}, func(w *world) {
+				w.api.bump(50)
+				for range missing {
+					w.api.write("ns/a", "uid", false)
+				}
+				w.api.compactedTo = 150
+				proof, err := w.p.ProveByWatch(w.Context(), leases, w.takeFence().TakenAt)
+				require.NoError(w, err)
+				require.Equal(w, MethodList, proof.Method)
+				require.Equal(w, missing, proof.Events)
+				again, err := w.p.ProveAtOnce(w.Context(), leases, time.Now())
+				require.NoError(w, err)
+				require.Equal(w, proof.Outcome, again.Outcome, again.String())
+			})
+		})
+	}
 }
 
 func TestNoServer(t *testing.T) {

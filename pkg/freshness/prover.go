@@ -150,7 +150,9 @@ func (p *Prover) admit(ctx context.Context, h *hold, r *resource) *failure {
 	p.mu.RUnlock()
 	if f == nil {
 		r.mu.Lock()
-		f = h.get(now)
+		if f = h.get(now); f != nil && f.awaits != "" && Passed(r.sample(), f.awaits) {
+			f = nil
+		}
 		r.mu.Unlock()
 	}
 	if f != nil {

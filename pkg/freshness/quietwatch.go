@@ -49,10 +49,14 @@ func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view Cac
 		return Proof{}, f
 	}
 	start := r.p.opts.Clock.Now()
+	var w replay
 	defer func() {
 		failed := Reason("")
 		if f != nil {
 			failed = f.reason
+			if f.reason == ReasonGone {
+				f.awaits = w.fence.ResourceVersion
+			}
 		}
 		r.p.opts.Metrics.Watch(r.gvr, failed, r.p.opts.Clock.Since(start))
 	}()
@@ -61,7 +65,7 @@ func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view Cac
 		r.mu.Unlock()
 		return Proof{}, &failure{reason: ReasonRewind, err: errors.New("the server was rewound after the fence")}
 	}
-	w := replay{fence: r.fences[len(r.fences)-1], base: r.sample()}
+	w = replay{fence: r.fences[len(r.fences)-1], base: r.sample()}
 	// Under the lock: whoever joins later must see this time.
 	fl.at = w.fence.TakenAt
 	r.mu.Unlock()

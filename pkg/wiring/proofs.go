@@ -231,12 +231,12 @@ func (p relistProver) Prove(ctx context.Context, resource schema.GroupResource, 
 
 // wait returns when the cache has what it lacked, or after a while.
 func (p *proofs) wait(ctx context.Context, resource schema.GroupResource, proof freshness.Proof) {
-	limit := retryUnproven
-	rv := ""
+	limit, rv := retryUnproven, ""
 	switch proof.Outcome {
 	case freshness.Stale:
 		limit, rv = retryStale, proof.ResourceVersion
 	case freshness.Unknown:
+		rv = proof.ResourceVersion
 		limit = max(limit, proof.RetryAfter)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
