@@ -268,6 +268,25 @@ func TestGoneFromAWatchIsAnsweredByAList(t *testing.T) {
 	}
 }
 
+// As when the client is moved to another apiserver: the stream ends, but lists are answered.
+func TestABrokenWatchHoldsNoList(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		w.api.bump(50)
+		w.api.answer = func(_ http.ResponseWriter, r *http.Request) bool {
+			if isWatch(r) {
+				panic(http.ErrAbortHandler)
+			}
+			return false
+		}
+		proof, err := w.p.ProveByWatch(w.Context(), leases, w.takeFence().TakenAt)
+		require.NoError(w, err)
+		w.requireUnknown(proof, ReasonNoBookmark)
+		proof, err = w.p.ProveAtOnce(w.Context(), leases, time.Now())
+		require.NoError(w, err)
+		w.requireProven(proof, MethodList)
+	})
+}
+
 func TestNoServer(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		w.api.answer = func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }

@@ -57,7 +57,6 @@ func (r *resource) proveByHistory(ctx context.Context, fl *flight[Proof], view C
 // concluded notes how a quiet proof ended.
 func (r *resource) concluded(proof Proof, f *failure) Proof {
 	if f != nil {
-		r.p.failed(&r.proofHold, r, f)
 		return f.proof(r.gvr)
 	}
 	r.mu.Lock()
@@ -110,6 +109,7 @@ type listing struct {
 func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view CacheView, limit int) (Proof, *failure) {
 	want, f := r.readList(ctx, fl, limit)
 	if f != nil {
+		r.p.failed(&r.listHold, r, f)
 		return Proof{}, f
 	}
 	upTo := want.fence.ResourceVersion
@@ -189,7 +189,7 @@ func (r *resource) readList(ctx context.Context, fl *flight[Proof], limit int) (
 	out := listing{objects: map[string]object{}}
 	var answered func(Fence)
 	for token := ""; ; {
-		if f := r.p.admit(ctx, &r.proofHold, r); f != nil {
+		if f := r.p.admit(ctx, &r.listHold, r); f != nil {
 			return out, f
 		}
 		if token == "" {

@@ -45,7 +45,7 @@ func (w *replay) missing(rv string) (int, string) {
 
 // proveByWatch asks for the events since the store's RV, up to the newest fence.
 func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view CacheView) (proof Proof, f *failure) {
-	if f := r.p.admit(ctx, &r.proofHold, r); f != nil {
+	if f := r.p.admit(ctx, &r.watchHold, r); f != nil {
 		return Proof{}, f
 	}
 	start := r.p.opts.Clock.Now()
@@ -57,6 +57,7 @@ func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view Cac
 			if f.reason == ReasonGone {
 				f.awaits = w.fence.ResourceVersion
 			}
+			r.p.failed(&r.watchHold, r, f)
 		}
 		r.p.opts.Metrics.Watch(r.gvr, failed, r.p.opts.Clock.Since(start))
 	}()

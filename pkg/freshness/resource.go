@@ -53,8 +53,9 @@ type resource struct {
 	waiters map[*waiter]struct{}
 	fence   lane[fenceResult]
 	proof   lane[Proof]
-	// fenceHold and proofHold keep the last failure until asking again makes sense.
-	fenceHold, proofHold hold
+	// Each keeps the last failure of its kind of request until asking again makes sense: a watch that broke says
+	// nothing about lists.
+	fenceHold, listHold, watchHold hold
 }
 
 // quiet says that a store at or past base, or if exact one that stands at base, lacks

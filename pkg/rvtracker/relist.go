@@ -23,9 +23,13 @@ type Prover interface {
 // ErrStale is wrapped by a Prover's error when the cache is shown to lack something.
 var ErrStale = errors.New("cache is stale")
 
-// proofSpacing is the least time between the beginnings of two proofs of one resource: relists that come
-// within it share the second.
-const proofSpacing = 100 * time.Millisecond
+// A resource is proven once in proofSpacing on average, and proofBurst times without a pause: the caches that a
+// controller reads are often listed anew within a moment, as when all watches move to another apiserver, and each
+// that is demands proofs of the others. What comes while a proof is under way or may not begin shares the next.
+const (
+	proofSpacing = 100 * time.Millisecond
+	proofBurst   = 4
+)
 
 // demand is what one controller needs of one source, because another one that it reads was listed anew: a
 // proof that it is as new as that.
@@ -136,10 +140,9 @@ func (c *Controller) meet(s *Source, seq uint64, now time.Time) bool {
 
 // pendingProof is one proof to be made, for every list up to the one numbered seq.
 type pendingProof struct {
-	src   *Source
-	asOf  time.Time
-	seq   uint64
-	began time.Time
+	src  *Source
+	asOf time.Time
+	seq  uint64
 }
 
 // dueProofs begins the proofs that somebody waits for.
@@ -147,7 +150,6 @@ func (t *Tracker) dueProofs() []pendingProof {
 	if t.opts.Prover == nil {
 		return nil
 	}
-	now := t.opts.Clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var due []pendingProof
@@ -155,7 +157,7 @@ func (t *Tracker) dueProofs() []pendingProof {
 		if s.proving {
 			continue
 		}
-		p := pendingProof{src: s, began: now}
+		p := pendingProof{src: s}
 		for _, c := range s.users {
 			if d := c.demandOn(s); d != nil && d.asked && d.seq > p.seq {
 				p.asOf, p.seq = d.asOf, d.seq
@@ -176,7 +178,8 @@ func (t *Tracker) prove(ctx context.Context, p pendingProof) {
 	if wait != nil {
 		wait(ctx)
 	}
-	if rest := proofSpacing - t.opts.Clock.Since(p.began); rest > 0 {
+	now := t.opts.Clock.Now()
+	if rest := p.src.proofPace.ReserveN(now, 1).DelayFrom(now); rest > 0 {
 		timer := t.opts.Clock.NewTimer(rest)
 		defer timer.Stop()
 		select {

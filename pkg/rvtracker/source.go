@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -60,7 +61,8 @@ type Source struct {
 	unprovable   bool
 	sweep        bool
 	listed       bool // a list has filled the store
-	proving      bool // a proof of the store is under way, or was a moment ago
+	proving      bool // a proof of the store is under way, or may not begin yet
+	proofPace    *rate.Limiter
 	doubt        doubt
 	// unregistered: it is no longer one of the tracker's sources.
 	unregistered bool

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 )
@@ -70,7 +71,7 @@ func (t *Tracker) Register(resource schema.GroupResource, store Store) *Source {
 		t.mu.Unlock()
 		return s
 	}
-	s = &Source{resource: resource, store: store}
+	s = &Source{resource: resource, store: store, proofPace: rate.NewLimiter(rate.Every(proofSpacing), proofBurst)}
 	hook, hooked := store.(observable)
 	s.hooked = hooked
 	s.init(t)

@@ -124,6 +124,7 @@ type version string
 func (v *version) LastStoreSyncResourceVersion() string { return string(*v) }
 
 func TestFirstReconcileWaitsForProof(t *testing.T) {
+	metrics.Register()
 	for name, tc := range map[string]struct {
 		first freshness.Proof
 		waits bool
@@ -163,7 +164,6 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 // parked is what the metric says of a controller's parked owners.
 func parked(t *testing.T, controller, reason string) (owners float64) {
 	t.Helper()
-	metrics.Register()
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	require.NoError(t, err)
 	for _, family := range families {
@@ -174,4 +174,16 @@ func parked(t *testing.T, controller, reason string) (owners float64) {
 		}
 	}
 	return owners
+}
+
+func TestAProofIsAskedForAgainWhenTheAnswerSays(t *testing.T) {
+	soon := down
+	soon.RetryAfter = 80 * time.Millisecond
+	for proof, want := range map[*freshness.Proof]time.Duration{&soon: soon.RetryAfter, &down: retryUnproven, &stale: retryStale} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			(&proofs{}).wait(t.Context(), nodes, *proof)
+			require.Equal(t, want, time.Since(start), proof.String())
+		})
+	}
 }

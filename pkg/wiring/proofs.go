@@ -237,7 +237,9 @@ func (p *proofs) wait(ctx context.Context, resource schema.GroupResource, proof 
 		limit, rv = retryStale, proof.ResourceVersion
 	case freshness.Unknown:
 		rv = proof.ResourceVersion
-		limit = max(limit, proof.RetryAfter)
+		if proof.RetryAfter > 0 {
+			limit = proof.RetryAfter
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

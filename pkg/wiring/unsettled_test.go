@@ -59,6 +59,7 @@ func (p *lateProver) wait(ctx context.Context, _ schema.GroupResource, _ freshne
 }
 
 func TestLostAnswersAreSettled(t *testing.T) {
+	metrics.Register()
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
 	synctest.Test(t, func(t *testing.T) {
 		prover, woken, reports := &lateProver{}, make(chan string, 9), make(chan rvtracker.StaleReport, 9)

@@ -38,8 +38,8 @@ const (
 )
 
 // quickClient keeps the controllers' own rate limit of 20 requests a second, and waiting for one of two
-// workers, out of what is measured.
-var quickClient = []string{"--kube-api-qps=200", "--kube-api-burst=400", fmt.Sprintf("--concurrent-daemonset-syncs=%d", heldOwners)}
+// workers, out of what is measured. There is one DaemonSet besides the owners at most.
+var quickClient = []string{"--kube-api-qps=200", "--kube-api-burst=400", fmt.Sprintf("--concurrent-daemonset-syncs=%d", heldOwners+1)}
 
 // lastRV returns the resource version of the last event of a resource for which match is true.
 func (r *run) lastRV(resource schema.GroupResource, match func(truth.Event) bool) string {
