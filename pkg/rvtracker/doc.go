@@ -55,7 +55,7 @@
 // So with Options.Prover a relist of one cache has every owner of every controller that reads it wait until
 // that controller's other caches are proven as new as the relist. The hold is in place before the new content
 // can be read. What had passed EnsureReady by then goes on. Nothing is proven before somebody waits for it;
-// then there is one proof per resource under way, and no more than one in 100 ms, whatever number of relists,
+// then there is one proof per resource under way, and one in 100 ms on average, whatever number of relists,
 // controllers and owners it is for. First lists hold nobody, and neither does a store that does not tell of
 // relists (a plain Store).
 //

@@ -23,8 +23,9 @@ import (
 
 const (
 	pressedNodes = 50
-	// bulk of each pod lets a few events fill the window of a stream, and then the apiserver's buffer.
-	bulk = 16 << 10
+	// bulk of each pod lets a few events fill the window of a stream, and the rest the apiserver's buffer for a
+	// watcher. That buffer counts events: with a quarter of the bulk too few were left for it in most runs.
+	bulk = 64 << 10
 	// pressedFor is how long nobody reads, which is time for the apiserver to give the watcher up, and for
 	// the monitor to have the watch taken up anew.
 	pressedFor = 30 * time.Second
