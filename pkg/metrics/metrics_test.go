@@ -23,6 +23,7 @@ var pods = schema.GroupResource{Resource: "pods"}
 func TestSeriesExistAtZero(t *testing.T) {
 	Register()
 	Register() // more than once is allowed
+	legacyregistry.Reset()
 	Tracker{}.Init("zero", pods)
 	InitLiveReads("zero", pods)
 	InitEvictions("zero")
@@ -46,6 +47,7 @@ func TestSeriesExistAtZero(t *testing.T) {
 
 func TestTracker(t *testing.T) {
 	Register()
+	legacyregistry.Reset()
 	m := Tracker{}
 	m.Init("test", pods)
 	m.WaitStarted("test", pods)
@@ -71,9 +73,6 @@ func TestTracker(t *testing.T) {
 stale_controller_parked_owners{controller="test",reason="own_writes"} 3
 stale_controller_parked_owners{controller="test",reason="start"} 0
 stale_controller_parked_owners{controller="test",reason="unsettled_write"} 0
-stale_controller_parked_owners{controller="zero",reason="own_writes"} 0
-stale_controller_parked_owners{controller="zero",reason="start"} 0
-stale_controller_parked_owners{controller="zero",reason="unsettled_write"} 0
 # HELP stale_controller_rewinds_total [ALPHA] Number of times a consistent read proved that the server's resource versions went backward, as after a restore of etcd.
 # TYPE stale_controller_rewinds_total counter
 stale_controller_rewinds_total{group="",resource="pods"} 1
