@@ -135,13 +135,25 @@ func specStep(state, input, output any) (bool, any) {
 	return true, s
 }
 
+// ensures is how often the reconciler asks, or clears.
+const ensures = 8
+
+// parkings tells since when each wait of an owner can have been, in their order: its wake was not before that.
+type parkings struct {
+	NoMetrics
+	asked *atomic.Int64
+	since chan int64
+}
+
+func (p parkings) WaitStarted(string, schema.GroupResource) { p.since <- p.asked.Load() }
+
 // recordHistory runs writers, a reconciler and an informer against one owner.
 func recordHistory(seed uint64, f faults) []porcupine.Operation {
 	var (
 		mu     sync.Mutex
 		ops    []porcupine.Operation
 		now    atomic.Int64
-		parkAt atomic.Int64 // no wake can be for a parking before this; 0: unknown
+		asked  atomic.Int64 // a moment before the ensure under way
 		faulty sync.Mutex
 	)
 	add := func(op porcupine.Operation) {
@@ -168,14 +180,16 @@ func recordHistory(seed uint64, f faults) []porcupine.Operation {
 		add(porcupine.Operation{ClientId: client, Input: op, Output: out, Call: start, Return: now.Add(1)})
 	}
 
-	t := New(Options{})
+	parked := parkings{asked: &asked, since: make(chan int64, ensures+1)}
+	t := New(Options{Metrics: parked})
 	t.running = true
 	store := &hookedStore{}
 	c := t.ForController("c", map[schema.GroupResource]Store{pods: store}, func(types.NamespacedName) {
+		since := <-parked.since
 		if hit(&f.wakes, f.dropWake) {
 			return
 		}
-		add(porcupine.Operation{ClientId: 4, Input: specOp{kind: "wake"}, Call: parkAt.Swap(0), Return: now.Add(1)})
+		add(porcupine.Operation{ClientId: 4, Input: specOp{kind: "wake"}, Call: since, Return: now.Add(1)})
 	})
 	s := c.sources[pods]
 	uid := types.UID("u")
@@ -224,12 +238,12 @@ func recordHistory(seed uint64, f faults) []porcupine.Operation {
 	}
 	wg.Go(func() {
 		rnd := rnds[3]
-		for range 8 {
+		for range ensures {
 			if rnd.IntN(6) == 0 {
 				do(3, specOp{kind: "clear"}, func() any { c.Clear(dsA, uid); return nil })
 				continue
 			}
-			parkAt.CompareAndSwap(0, now.Add(1))
+			asked.Store(now.Add(1))
 			do(3, specOp{kind: "ensure"}, func() any { return c.EnsureReady(dsA) == nil })
 		}
 	})
