@@ -68,14 +68,18 @@ func (r *resource) concluded(proof Proof, f *failure) Proof {
 	return proof
 }
 
-// settled records a quiet proof, unless the store has left it already.
-func (r *resource) settled(q quiet) bool {
+// settled records a quiet proof for a fence, unless the store has left it already, or a rewind was found since. What
+// the proof reaches up to was the server's, like a fence: one below it that is sent from now on shows a rewind.
+func (r *resource) settled(q quiet, fence Fence) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.held != "" || !q.covers(r.sample()) {
+	// The fence that found the rewind is good.
+	rewound := fence.seq != 0 && fence.seq < r.epochSeq
+	if r.held != "" || rewound || !q.covers(r.sample()) {
 		return false
 	}
 	r.quiet = q
+	r.raise(q.upTo)
 	return true
 }
 
@@ -132,7 +136,7 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view Cach
 			continue
 		}
 		if diff.objects == 0 && want.complete {
-			if r.unhold(held) && r.settled(quiet{base: at, upTo: upTo, exact: true}) {
+			if r.unhold(held) && r.settled(quiet{base: at, upTo: upTo, exact: true}, want.fence) {
 				if proof, ok := r.lookup(want.fence.TakenAt, MethodList); ok {
 					return proof, nil
 				}

@@ -174,7 +174,7 @@ func (r *resource) complete(ctx context.Context, w *replay, upTo string) (Proof,
 	if n, first := w.missing(r.storeRV()); n > 0 {
 		return r.stale(MethodWatch, n, first, w.fence), nil
 	}
-	if r.settled(quiet{base: last, upTo: upTo}) {
+	if r.settled(quiet{base: last, upTo: upTo}, w.fence) {
 		if proof, ok := r.lookup(w.fence.TakenAt, MethodWatch); ok {
 			proof.Ahead = w.ahead
 			return proof, nil

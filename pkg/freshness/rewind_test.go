@@ -168,3 +168,32 @@ func TestObserveSeesTheStoreGoBack(t *testing.T) {
 		require.True(w, w.prove(time.Now()).Fresh())
 	})
 }
+
+// The bookmark that ends a proof by watch is past the fence: a restore to between the two was not seen, and the proof
+// held for what the new history has there.
+func TestRewindToBelowABookmark(t *testing.T) {
+	var rewinds []Rewind
+	inWorld(t, Options{SmallCollection: -1, OnRewind: func(r Rewind) { rewinds = append(rewinds, r) }}, func(w *world) {
+		w.api.bump(50) // 160
+		time.AfterFunc(time.Second, func() { w.api.bump(20) })
+		w.requireProven(w.prove(time.Now()), MethodWatch)
+		w.api.restore(170)
+		fence := w.takeFence()
+		require.Equal(w, []Rewind{{Resource: leases, From: "180", To: "170"}}, rewinds)
+		w.api.write("ns/a", "uid", false)
+		w.requireUnknown(w.prove(fence.TakenAt), ReasonRewind)
+	})
+}
+
+func TestRewindDuringAProof(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		before := w.takeFence()
+		w.api.restore(105)
+		after := w.takeFence()
+		w.view.sync(105)
+		w.p.Observe(leases, "105")
+		r := w.p.resource(leases)
+		require.False(w, r.settled(quiet{base: "105", upTo: "180"}, before), "it is of the history that is gone")
+		require.True(w, r.settled(quiet{base: "105", upTo: "105"}, after))
+	})
+}
