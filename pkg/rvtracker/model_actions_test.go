@@ -4,6 +4,7 @@
 package rvtracker
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -188,6 +189,9 @@ func (m *model) runBytes(t failer, data []byte) {
 	}
 	m.settle(t)
 }
+
+// The default is 100; these take a quarter of a second.
+func init() { _ = flag.Set("rapid.checks", "2000") }
 
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { newModel(faults{}).run(t) })
