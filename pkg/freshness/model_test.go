@@ -150,6 +150,10 @@ func (m *model) do(o op) {
 		m.deliver(o.n, false)
 	case "bookmark":
 		m.deliver(100, true)
+	case "compact":
+		m.api.mu.Lock()
+		m.api.compactedTo = m.api.rv - o.n
+		m.api.mu.Unlock()
 	case "relist": // from an apiserver that may lag
 		m.view.sync(max(1, m.api.bump(0)-o.n))
 		m.moved()
@@ -182,7 +186,7 @@ func TestNeverProvenWithoutTheWrites(t *testing.T) {
 			require.NoError(rt, err)
 			defer p.Close()
 			p.Register(leases, m.view)
-			kinds := []string{"write", "delete", "elsewhere", "deliver", "bookmark", "relist", "prove", "prove", "prove", "fence"}
+			kinds := []string{"write", "delete", "elsewhere", "deliver", "bookmark", "relist", "compact", "prove", "prove", "prove", "fence"}
 			if rapid.Bool().Draw(rt, "rewinds") {
 				// A store at the same RV as before the rewind cannot be told from one that never
 				// moved, unless one is told.
@@ -223,7 +227,7 @@ func TestNeverProvenWithoutTheWrites(t *testing.T) {
 				case "prove":
 					var ops []op
 					for range rapid.IntRange(0, 4).Draw(rt, "during") {
-						ops = append(ops, drawOp(rt, "write", "delete", "elsewhere", "deliver", "bookmark", "none"))
+						ops = append(ops, drawOp(rt, "write", "delete", "elsewhere", "deliver", "bookmark", "compact", "none"))
 					}
 					m.api.mu.Lock()
 					during = ops
@@ -245,6 +249,8 @@ func TestNeverProvenWithoutTheWrites(t *testing.T) {
 						require.False(rt, proof.At.Before(asOf))
 						require.Empty(rt, m.missing(asOf), proof.String())
 						require.Empty(rt, m.missing(proof.At), proof.String())
+					case proof.Reason == ReasonGone:
+						require.Greater(rt, m.view.Len(), p.opts.SmallCollection, "a small one can be listed")
 					case upToDate && (untouched || len(ops) == 0) && !held:
 						require.Fail(rt, "not proven, although nothing is missing", proof.String())
 					case proof.Outcome == Stale && (untouched || len(ops) == 0):
