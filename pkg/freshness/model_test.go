@@ -186,7 +186,7 @@ func TestNeverProvenWithoutTheWrites(t *testing.T) {
 			require.NoError(rt, err)
 			defer p.Close()
 			p.Register(leases, m.view)
-			kinds := []string{"write", "delete", "elsewhere", "deliver", "bookmark", "relist", "compact", "prove", "prove", "prove", "fence"}
+			kinds := []string{"write", "delete", "elsewhere", "deliver", "bookmark", "relist", "compact", "prove", "prove", "prove", "watch", "fence"}
 			if rapid.Bool().Draw(rt, "rewinds") {
 				// A store at the same RV as before the rewind cannot be told from one that never
 				// moved, unless one is told.
@@ -224,7 +224,13 @@ func TestNeverProvenWithoutTheWrites(t *testing.T) {
 				case "fence":
 					_, err := p.Fence(t.Context(), leases)
 					require.NoError(rt, err)
-				case "prove":
+				case "prove", "watch":
+					prove, fenced := p.Prove, Fence{}
+					if o.kind == "watch" {
+						prove = p.ProveByWatch
+						fenced, err = p.Fence(t.Context(), leases)
+						require.NoError(rt, err)
+					}
 					var ops []op
 					for range rapid.IntRange(0, 4).Draw(rt, "during") {
 						ops = append(ops, drawOp(rt, "write", "delete", "elsewhere", "deliver", "bookmark", "compact", "none"))
@@ -234,9 +240,12 @@ func TestNeverProvenWithoutTheWrites(t *testing.T) {
 					m.api.mu.Unlock()
 					time.Sleep(time.Millisecond)
 					asOf := time.Now().Add(-o.before)
+					if o.kind == "watch" {
+						asOf = fenced.TakenAt
+					}
 					upToDate := m.missing(time.Now()) == "" && !m.behind()
 					held := p.resource(leases).heldAt() != ""
-					proof, err := p.Prove(t.Context(), leases, asOf)
+					proof, err := prove(t.Context(), leases, asOf)
 					require.NoError(rt, err)
 					counts[proof.Outcome]++
 					methods[proof.Method]++
