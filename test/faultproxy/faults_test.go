@@ -114,6 +114,38 @@ func TestWaitingOutlivesTheStream(t *testing.T) {
 	})
 }
 
+// What was handed over on a stream that the client had ended by then has not arrived: it asks for it again.
+func TestWaitingIsWhatTheClientAsksFor(t *testing.T) {
+	w := newWaiting()
+	req := Request{Resource: nodes, Client: "informers", ResourceVersion: "100"}
+	key := waitingKey{nodes, "informers"}
+	began := time.Now()
+	sent := func(rv string, after time.Duration) {
+		w.sent(req, Event{Type: watch.Added, ResourceVersion: rv}, began.Add(after))
+	}
+	w.opened(req, 1)
+	sent("101", 1)
+	sent("103", 3)
+	sent("105", 5)
+	w.delivered(req, 1, "103")
+	require.Equal(t, began.Add(5), w.since(key))
+	again := req
+	again.ResourceVersion = "102"
+	w.opened(again, 2)
+	require.Equal(t, began.Add(3), w.since(key), "the client says that it has not got 103")
+	w.delivered(req, 1, "105")
+	require.Equal(t, began.Add(3), w.since(key), "nobody reads the older stream")
+	sent("103", 9)
+	w.delivered(req, 2, "105")
+	require.Zero(t, w.since(key))
+	for _, rv := range []string{"", "0", "200"} {
+		other := req
+		other.ResourceVersion = rv
+		w.opened(other, 3)
+		require.Zero(t, w.since(key), "asking from %q says nothing of what the client has", rv)
+	}
+}
+
 func TestHoldMeetsNewStreams(t *testing.T) {
 	initialEnd := map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 	yes := true

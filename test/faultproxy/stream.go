@@ -133,6 +133,7 @@ func (s *stream) hold(fr *frame, f *Fault) {
 
 // read moves frames from the backend into the queue until the body ends or the stream is abandoned.
 func (s *stream) read(ctx context.Context, contentType string, body io.Reader) {
+	s.proxy.waiting.opened(s.req, s.id)
 	frames := newFramer(contentType, body)
 	for s.awaitReadable(ctx) {
 		raw, event, err := frames.next()
@@ -339,7 +340,7 @@ func (s *stream) finishNow(w http.ResponseWriter, how stop) bool {
 // is.
 func (s *stream) handing(batch []*frame) {
 	for _, fr := range batch {
-		s.proxy.waiting.delivered(s.req, fr.event.ResourceVersion)
+		s.proxy.waiting.delivered(s.req, s.id, fr.event.ResourceVersion)
 	}
 }
 

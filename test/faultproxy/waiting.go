@@ -4,6 +4,8 @@
 package faultproxy
 
 import (
+	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -13,7 +15,8 @@ import (
 )
 
 // waiting has, for each client and resource, the events that the backend has sent and that are not being handed to the
-// client, whatever became of the streams: one that is sent again on another stream goes on waiting.
+// client, whatever became of the streams: one that is sent again on another stream goes on waiting, also if it was
+// being handed over just when the client ended the stream before.
 type waiting struct {
 	mu sync.Mutex
 	by map[waitingKey]*waitingEvents
@@ -24,10 +27,25 @@ type waitingKey struct {
 	client   string
 }
 
+// keptMarks is how many events that a client has are remembered for when it turns out that it does not.
+const keptMarks = 1000
+
 type waitingEvents struct {
-	// marks are in the order of their versions; last is the newest version that was ever sent.
+	// marks are in the order of their versions; last is the newest version that was ever sent. The client has the
+	// first of them.
 	marks []Mark
+	has   int
 	last  string
+	// stream is the newest. What is handed over on an older one arrives nowhere.
+	stream int64
+}
+
+// upTo is how many of the marks are at or below a version.
+func (of *waitingEvents) upTo(rv string) int {
+	return sort.Search(len(of.marks), func(i int) bool {
+		c, err := resourceversion.CompareResourceVersion(of.marks[i].ResourceVersion, rv)
+		return err != nil || c > 0
+	})
 }
 
 func newWaiting() *waiting { return &waiting{by: map[waitingKey]*waitingEvents{}} }
@@ -40,12 +58,7 @@ func (w *waiting) sent(r Request, e Event, at time.Time) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	key := waitingKey{r.Resource, r.Client}
-	of := w.by[key]
-	if of == nil {
-		of = &waitingEvents{}
-		w.by[key] = of
-	}
+	of := w.of(r)
 	before := of.last
 	if before == "" {
 		before = "1" // older than any event
@@ -56,32 +69,49 @@ func (w *waiting) sent(r Request, e Event, at time.Time) {
 	}
 }
 
-// delivered forgets what the client has with this version.
-func (w *waiting) delivered(r Request, rv string) {
+// of must be called with mu held.
+func (w *waiting) of(r Request) *waitingEvents {
+	key := waitingKey{r.Resource, r.Client}
+	if w.by[key] == nil {
+		w.by[key] = &waitingEvents{}
+	}
+	return w.by[key]
+}
+
+// opened notes that a client has opened a stream, and so that it has no more than the version it asks from.
+func (w *waiting) opened(r Request, stream int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	of := w.of(r)
+	of.stream = max(of.stream, stream)
+	if rv, err := resourceversion.CompareResourceVersion(r.ResourceVersion, "1"); err == nil && rv >= 0 {
+		of.has = min(of.has, of.upTo(r.ResourceVersion))
+	}
+}
+
+// delivered notes that the client is being handed this version.
+func (w *waiting) delivered(r Request, stream int64, rv string) {
 	if rv == "" {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	of := w.by[waitingKey{r.Resource, r.Client}]
-	if of == nil {
+	of := w.of(r)
+	if stream < of.stream {
 		return
 	}
-	n := 0
-	for n < len(of.marks) {
-		if c, err := resourceversion.CompareResourceVersion(of.marks[n].ResourceVersion, rv); err != nil || c > 0 {
-			break
-		}
-		n++
+	of.has = max(of.has, of.upTo(rv))
+	if surplus := of.has - keptMarks; surplus > 0 {
+		of.marks = slices.Delete(of.marks, 0, surplus)
+		of.has -= surplus
 	}
-	of.marks = of.marks[n:]
 }
 
 func (w *waiting) since(key waitingKey) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if of := w.by[key]; of != nil && len(of.marks) > 0 {
-		return of.marks[0].Time
+	if of := w.by[key]; of != nil && of.has < len(of.marks) {
+		return of.marks[of.has].Time
 	}
 	return time.Time{}
 }
