@@ -63,8 +63,7 @@ func (r *resource) small() bool {
 
 // ProveByWatch is Prove for a cache that did not pass the fence taken at asOf or later: what decides is
 // the short metadata watch, whatever the size of the collection. So it costs one request and, unless
-// something is missing, one bookmark. A small collection is listed if the server's history does not reach back
-// to the cache.
+// something is missing, one bookmark.
 func (p *Prover) ProveByWatch(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time) (Proof, error) {
 	r := p.registered(gvr)
 	if r == nil {
@@ -86,7 +85,7 @@ func (p *Prover) ProveByWatch(ctx context.Context, gvr schema.GroupVersionResour
 		if view == nil {
 			return r.unknown(ReasonNotRegistered, errors.New("the cache is gone"))
 		}
-		return r.concluded(r.proveByHistory(ctx, fl, view))
+		return r.concluded(r.proveByWatch(ctx, fl, view))
 	})
 	p.opts.Metrics.Proof(proof, p.opts.Clock.Since(start))
 	return proof, err

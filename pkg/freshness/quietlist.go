@@ -35,23 +35,13 @@ func (r *resource) proveQuiet(ctx context.Context, fl *flight[Proof]) Proof {
 	case held == "" && n <= small:
 		proof, f = r.proveByList(ctx, fl, view, small)
 	case held == "":
-		proof, f = r.proveByHistory(ctx, fl, view)
+		proof, f = r.proveByWatch(ctx, fl, view)
 	case n <= small*heldFactor:
 		proof, f = r.proveByList(ctx, fl, view, small*heldFactor)
 	default:
 		f = &failure{reason: ReasonRewind, err: errors.New("the cache was not relisted since the server was rewound")}
 	}
 	return r.concluded(proof, f)
-}
-
-// proveByHistory asks a watch, or, if the server's history does not reach back to a small cache, a list: the answer
-// is there before the cache is listed anew. A large cache has to wait for that.
-func (r *resource) proveByHistory(ctx context.Context, fl *flight[Proof], view CacheView) (Proof, *failure) {
-	proof, f := r.proveByWatch(ctx, fl, view)
-	if small := r.p.opts.SmallCollection; f != nil && f.reason == ReasonGone && view.Len() <= small {
-		return r.proveByList(ctx, fl, view, small)
-	}
-	return proof, f
 }
 
 // concluded notes how a quiet proof ended.
