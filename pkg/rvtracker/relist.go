@@ -23,7 +23,7 @@ type Prover interface {
 // ErrStale is wrapped by a Prover's error when the cache is shown to lack something.
 var ErrStale = errors.New("cache is stale")
 
-// A resource is proven once in proofSpacing on average, and proofBurst times without a pause: the caches that a
+// A resource is proven once in proofSpacing on average, and proofBurst times more without a pause: the caches that a
 // controller reads are often listed anew within a moment, as when all watches move to another apiserver, and each
 // that is demands proofs of the others. What comes while a proof is under way or may not begin shares the next.
 const (

@@ -179,11 +179,37 @@ func parked(t *testing.T, controller, reason string) (owners float64) {
 func TestAProofIsAskedForAgainWhenTheAnswerSays(t *testing.T) {
 	soon := down
 	soon.RetryAfter = 80 * time.Millisecond
-	for proof, want := range map[*freshness.Proof]time.Duration{&soon: soon.RetryAfter, &down: retryUnproven, &stale: retryStale} {
+	for proof, want := range map[freshness.Proof]time.Duration{soon: soon.RetryAfter, down: retryUnproven, stale: retryStale} {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
-			(&proofs{}).wait(t.Context(), nodes, *proof)
+			(&proofs{}).wait(t.Context(), nodes, proof)
 			require.Equal(t, want, time.Since(start), proof.String())
 		})
 	}
 }
+
+// As after a 410: the list that brings the cache to the version ends the wait.
+func TestAWaitForAnUnprovenCacheEndsWithItsRelist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		tracker := rvtracker.New(rvtracker.Options{})
+		source := tracker.Register(nodes, hookedStore{})
+		go tracker.Run(ctx)
+		synctest.Wait()
+		gone := freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonGone, ResourceVersion: "5", RetryAfter: time.Second}
+		time.AfterFunc(10*time.Millisecond, func() { source.Observe("5") })
+		start := time.Now()
+		(&proofs{sources: map[schema.GroupVersionResource]*rvtracker.Source{nodes.WithVersion("v1"): source}}).wait(ctx, nodes, gone)
+		require.Less(t, time.Since(start), 100*time.Millisecond)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// hookedStore leaves it to the test to tell of its moves.
+type hookedStore struct{}
+
+func (hookedStore) LastStoreSyncResourceVersion() string    { return "1" }
+func (hookedStore) GetByKey(string) (any, bool, error)      { return nil, false, nil }
+func (hookedStore) AddResourceVersionObserver(func(string)) {}
+func (hookedStore) AddReplaceObserver(func(string))         {}

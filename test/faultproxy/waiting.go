@@ -4,7 +4,6 @@
 package faultproxy
 
 import (
-	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -84,7 +83,7 @@ func (w *waiting) opened(r Request, stream int64) {
 	defer w.mu.Unlock()
 	of := w.of(r)
 	of.stream = max(of.stream, stream)
-	if rv, err := resourceversion.CompareResourceVersion(r.ResourceVersion, "1"); err == nil && rv >= 0 {
+	if _, err := resourceversion.CompareResourceVersion(r.ResourceVersion, r.ResourceVersion); err == nil {
 		of.has = min(of.has, of.upTo(r.ResourceVersion))
 	}
 }
@@ -102,8 +101,7 @@ func (w *waiting) delivered(r Request, stream int64, rv string) {
 	}
 	of.has = max(of.has, of.upTo(rv))
 	if surplus := of.has - keptMarks; surplus > 0 {
-		of.marks = slices.Delete(of.marks, 0, surplus)
-		of.has -= surplus
+		of.marks, of.has = of.marks[surplus:], keptMarks
 	}
 }
 
