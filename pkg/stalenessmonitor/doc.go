@@ -10,7 +10,7 @@
 //     (pkg/freshness) to have everything that the server had at T. It is never guessed: a cache of
 //     which nothing is proven has no age.
 //   - Each cache is fenced once in Period, the fences spread over it, never two in flight for one. A
-//     cache that passes its fence, for which it is given 3 s if it moves, has cost one request of some
+//     cache that passes its fence, for which it is given up to 3 s if it moves, has cost one request of some
 //     hundred bytes. One that does not is asked about with one short metadata watch, and then the next
 //     fence is left out, so that a resource costs at most one request in Period on average. On top come
 //     only the watch that finds a cache behind, once while it stays behind, and that for a busy cache which

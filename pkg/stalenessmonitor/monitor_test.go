@@ -24,26 +24,31 @@ import (
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
+// slowestBookmark is when kube-apiserver sends the bookmark of a watch of 3 s at the latest: 2 s before the end, and it
+// looks once a second.
+const slowestBookmark = 2250 * time.Millisecond
+
 // world is a server, one informer's cache of it, and a prover that knows both.
 type world struct {
 	mu sync.Mutex
 	// server is the RV that a fence returns; changed the RV of the resource's last change.
-	server, changed int
-	changes         []int
-	stored          int
-	received        int
-	fences          []freshness.Fence
-	quietUpTo       int
-	failure         *freshness.Error
-	answerAfter     time.Duration // of fences
-	fenced, watched int
-	objects         cache.Store
-	moves           bool   // the cache follows at once
-	end, begin      func() // the informer is gone, or back
+	server, changed  int
+	changes          []int
+	stored           int
+	received         int
+	fences           []freshness.Fence
+	quietUpTo        int
+	failure          *freshness.Error
+	answerAfter      time.Duration // of fences
+	answerWatchAfter time.Duration
+	fenced, watched  int
+	objects          cache.Store
+	moves            bool   // the cache follows at once
+	end, begin       func() // the informer is gone, or back
 }
 
 func newWorld() *world {
-	return &world{server: 100, changed: 100, stored: 100, received: 100, moves: true, objects: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+	return &world{server: 100, changed: 100, stored: 100, received: 100, moves: true, answerWatchAfter: 1700 * time.Millisecond, objects: cache.NewStore(cache.MetaNamespaceKeyFunc)}
 }
 
 type face struct {
@@ -158,7 +163,10 @@ func (w *world) Confirm(_ context.Context, gvr schema.GroupVersionResource, asOf
 }
 
 func (w *world) ProveByWatch(context.Context, schema.GroupVersionResource, time.Time) (freshness.Proof, error) {
-	time.Sleep(1700 * time.Millisecond)
+	w.mu.Lock()
+	after := w.answerWatchAfter
+	w.mu.Unlock()
+	time.Sleep(after)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.watched++
@@ -317,30 +325,38 @@ func TestLateIsNotQuiet(t *testing.T) {
 	})
 }
 
-// However far its events are apart, a resource costs one request in a period.
+// However far its events or bookmarks are apart, a resource costs one request in a period, and its age keeps its bound.
 func TestCostWhateverTheGaps(t *testing.T) {
-	for _, gap := range []time.Duration{500, 1500, 2000, 2700, 3000, 3300, 3700, 4000, 4500, 5000, 5300, 7000, 11000} {
+	event := func(w *world) { w.change(1) }
+	bookmark := func(w *world) { w.set(func(w *world) { w.stored, w.received = w.server, w.server }) }
+	for _, gap := range []time.Duration{500, 1500, 2000, 2700, 3000, 3300, 3700, 4000, 4500, 5000, 5300, 7000, 11000, 13000} {
 		gap *= time.Millisecond
-		t.Run(gap.String(), func(t *testing.T) {
-			w := newWorld()
-			run(t, w, func(_ *Monitor, c *counts, look func() Cache) {
-				const lasts = 5 * time.Minute
-				began, changed := time.Now(), time.Now()
-				for ; time.Since(began) < lasts; time.Sleep(100 * time.Millisecond) {
-					w.set(func(w *world) { w.server++ }) // Other resources change.
-					if time.Since(changed) >= gap {
-						changed = time.Now()
-						w.change(1)
-					}
-				}
-				fenced, watched := w.requests()
-				require.LessOrEqual(t, fenced+watched, int(lasts/Period)+1, "%d fences, %d watches", fenced, watched)
-				require.GreaterOrEqual(t, fenced, int(lasts/Period)/2)
-				require.LessOrEqual(t, look().Age, 2*Period+5*time.Second)
-				require.Zero(t, c.count(Stalled)+c.count(Lagging))
-			})
-		})
+		t.Run(gap.String(), func(t *testing.T) { costs(t, gap, event) })
+		t.Run("bookmark/"+gap.String(), func(t *testing.T) { costs(t, gap, bookmark) })
 	}
+}
+
+func costs(t *testing.T, gap time.Duration, move func(*world)) {
+	w := newWorld()
+	w.answerWatchAfter = slowestBookmark
+	run(t, w, func(_ *Monitor, c *counts, look func() Cache) {
+		const lasts = 5 * time.Minute
+		var oldest time.Duration
+		began, moved := time.Now(), time.Now()
+		for ; time.Since(began) < lasts; time.Sleep(100 * time.Millisecond) {
+			oldest = max(oldest, look().Age)
+			w.set(func(w *world) { w.server++ }) // Other resources change.
+			if time.Since(moved) >= gap {
+				moved = time.Now()
+				move(w)
+			}
+		}
+		fenced, watched := w.requests()
+		require.LessOrEqual(t, fenced+watched, int(lasts/Period)+1, "%d fences, %d watches", fenced, watched)
+		require.GreaterOrEqual(t, fenced, int(lasts/Period)/2)
+		require.LessOrEqual(t, oldest, 2*Period+5*time.Second)
+		require.Zero(t, c.count(Stalled)+c.count(Lagging))
+	})
 }
 
 // What a breaker's proof needs comes in place of what the monitor would have asked, not on top.

@@ -19,6 +19,8 @@ const (
 	// much longer if it moves, so that its events answer and no watch is needed.
 	confirmWait = 1500 * time.Millisecond
 	moveWait    = 1500 * time.Millisecond
+	// watchTime is what a watch that proves a cache quiet takes at most, if it is answered at once.
+	watchTime = 3 * time.Second
 	// refusedWait is how long a resource is not asked about that only an operator can mend.
 	refusedWait = 30 * time.Second
 	// maxBackoff bounds how long a server that pushes back is left alone.
@@ -84,7 +86,7 @@ func (c *probed) ask(ctx context.Context, fence freshness.Fence, period time.Dur
 	c.fenced(ctx, fence)
 	stored := c.informer.GetStore().LastStoreSyncResourceVersion()
 	_, confirmed := c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, confirmWait)
-	if !confirmed && c.moves(stored) {
+	if !confirmed && c.moves(stored) && c.hasTime(period) {
 		_, confirmed = c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, moveWait)
 	}
 	if confirmed {
