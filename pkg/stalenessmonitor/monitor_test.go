@@ -359,6 +359,22 @@ func costs(t *testing.T, gap time.Duration, move func(*world)) {
 	})
 }
 
+// With very many caches the period is longer, but what the bound leaves for a watch is not.
+func TestTimeLeftWhateverThePeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		_, err := w.Fence(t.Context(), pods)
+		require.NoError(t, err)
+		c := &probed{m: New(Options{Prover: w}), gvr: pods, state: Quiet}
+		for _, period := range []time.Duration{Period, 3 * Period} {
+			w.fences[0].TakenAt = time.Now().Add(-period - confirmWait)
+			require.True(t, c.hasTime(period), "period %v, no fence left out", period)
+			w.fences[0].TakenAt = time.Now().Add(-2*period - confirmWait)
+			require.False(t, c.hasTime(period), "period %v, one fence left out", period)
+		}
+	})
+}
+
 // What a breaker's proof needs comes in place of what the monitor would have asked, not on top.
 func TestFencesOfOthersStandIn(t *testing.T) {
 	for _, test := range []struct{ every, changes, own time.Duration }{

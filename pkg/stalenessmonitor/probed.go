@@ -200,11 +200,11 @@ func (c *probed) moves(stored string) bool {
 	return time.Since(c.moved) < Period || freshness.Less(stored, c.informer.GetStore().LastStoreSyncResourceVersion())
 }
 
-// hasTime is false if a watch that begins moveWait later may end when the age of a healthy cache has outgrown its bound:
-// the last fence was left out, and a bookmark or an event in between does not make up for that.
+// hasTime is false if a healthy cache that is given moveWait more, and is asked about by a watch then, may outgrow the
+// bound of a quiet one's age before the watch ends: so it is after a fence that was left out.
 func (c *probed) hasTime(period time.Duration) bool {
 	proof, proven := c.m.opts.Prover.Known(c.gvr)
-	return !proven || !c.current().healthy() || time.Since(proof.At)+moveWait+watchTime <= 3*period
+	return !proven || !c.current().healthy() || time.Since(proof.At)+moveWait+watchTime <= 2*period+boundSlack
 }
 
 // wasLate reports, after a watch was taken, that it was needed only because a busy cache was late: it has
