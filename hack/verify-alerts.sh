@@ -17,7 +17,7 @@ while read -r alert; do
   fi
 done < <(sed -n 's/^ *- alert: //p' build/monitoring/alerts.yaml)
 
-# Without Prometheus' clients of cloud providers, which take longer to compile than all the rest.
+# Without Prometheus' service discoveries, which the tests of alerts have no use for.
 go -C hack/tools/alerts build -tags remove_all_sd -o "${ROOT}/_output/tools/promtool" github.com/prometheus/prometheus/cmd/promtool
 _output/tools/promtool check rules build/monitoring/alerts.yaml >/dev/null
 _output/tools/promtool test rules build/monitoring/alerts_test.yaml >/dev/null

@@ -11,6 +11,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
+// DefaultWatchSeconds is the shortest watch that kube-apiserver sends a bookmark on before it ends it.
+const DefaultWatchSeconds = 3
+
 // Options of a Prover. Only Config is required.
 type Options struct {
 	// Config reaches the server. It is copied; its rate limiter and timeout are not used.
@@ -34,8 +37,7 @@ type Options struct {
 	// SmallCollection is up to how many objects in the cache the quiet proof is a list;
 	// default 500, negative for never.
 	SmallCollection int
-	// WatchSeconds is timeoutSeconds of the quiet proof's watch; default 3, below which
-	// kube-apiserver sends no bookmark.
+	// WatchSeconds is timeoutSeconds of the quiet proof's watch; default DefaultWatchSeconds.
 	WatchSeconds int
 
 	// Namespaced says whether a resource is, and whether that is known. If it is, a fence
@@ -77,7 +79,7 @@ func (o Options) withDefaults() Options {
 		o.SmallCollection = 500
 	}
 	if o.WatchSeconds <= 0 {
-		o.WatchSeconds = 3
+		o.WatchSeconds = DefaultWatchSeconds
 	}
 	for _, d := range []struct {
 		field *time.Duration

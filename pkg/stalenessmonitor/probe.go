@@ -19,9 +19,8 @@ const (
 	// much longer if it moves, so that its events answer and no watch is needed.
 	confirmWait = 1500 * time.Millisecond
 	moveWait    = 1500 * time.Millisecond
-	// watchTime is what a watch that proves a cache quiet takes at most, if it is answered at once: the default of
-	// freshness.Options.WatchSeconds.
-	watchTime = 3 * time.Second
+	// watchTime is what a watch that proves a cache quiet takes at most, if it is answered at once.
+	watchTime = freshness.DefaultWatchSeconds * time.Second
 	// boundSlack is by how much the age of a quiet cache may exceed two periods; see doc.go.
 	boundSlack = 5 * time.Second
 	// refusedWait is how long a resource is not asked about that only an operator can mend.
