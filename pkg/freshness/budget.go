@@ -23,9 +23,9 @@ type budget struct {
 	fullAt time.Time
 }
 
-func newBudget(o Options) *budget {
-	interval := time.Duration(float64(time.Second) / o.QPS)
-	return &budget{clock: o.Clock, interval: interval, size: interval * time.Duration(o.Burst), maxWait: o.BudgetWait}
+func newBudget(o Options, qps float64, burst int) *budget {
+	interval := time.Duration(float64(time.Second) / qps)
+	return &budget{clock: o.Clock, interval: interval, size: interval * time.Duration(burst), maxWait: o.BudgetWait}
 }
 
 // take waits for a token. It fails at once if the wait would be longer than maxWait.

@@ -6,11 +6,13 @@ package freshness
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
+	flowcontrol "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -27,16 +29,28 @@ const (
 )
 
 // classify maps the error of a request to a reason. It is never evidence of anything.
-func classify(err error, headers *http.Header) *failure {
-	f := &failure{reason: reasonOf(err), err: err}
+func classify(err error, headers http.Header) *failure {
+	f := &failure{reason: reasonOf(err), err: readable{err}}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		f.retryAfter = time.Duration(seconds) * time.Second
-	} else if headers != nil {
-		if seconds, err := strconv.Atoi(headers.Get("Retry-After")); err == nil && seconds > 0 {
-			f.retryAfter = time.Duration(seconds) * time.Second
-		}
+	} else if seconds, err := strconv.Atoi(headers.Get("Retry-After")); err == nil && seconds > 0 {
+		f.retryAfter = time.Duration(min(seconds, int(maxHold/time.Second))) * time.Second
+	}
+	switch f.reason {
+	case ReasonThrottled, ReasonForbidden, ReasonNotFound, ReasonTimeout, ReasonServerError:
+		f.refusal = true
+	}
+	overload := f.reason == ReasonThrottled && apierrors.IsUnexpectedServerError(err)
+	if f.reason == ReasonThrottled {
+		// API Priority and Fairness names the level in every answer, but rejects by plain text: what
+		// storage and handlers refuse is a Status. A server behind kube-apiserver may reject in the same
+		// way; see builtIn.
+		f.level = headers.Get(flowcontrol.ResponseHeaderMatchedPriorityLevelConfigurationUID)
+		f.overload = overload && f.level != ""
 	}
 	switch {
+	case overload:
+		f.retryAfter = min(max(f.retryAfter, errorHold), levelHold)
 	case f.retryAfter > maxHold:
 		f.retryAfter = maxHold
 	case f.retryAfter > 0:
@@ -46,6 +60,48 @@ func classify(err error, headers *http.Header) *failure {
 		f.retryAfter = errorHold
 	}
 	return f
+}
+
+// refusal is an answer that cannot be used.
+func refusal(format string, args ...any) *failure {
+	return &failure{reason: ReasonServerError, retryAfter: errorHold, refusal: true, err: fmt.Errorf(format, args...)}
+}
+
+// maxText is how much of a server's text is told, in bytes; maxLevel is the longest UID that is taken for one.
+const (
+	maxText  = 512
+	maxLevel = 64
+)
+
+// readable tells an error that has text of the server in it, which may be anything: in one line, without
+// control characters, and not for ever.
+type readable struct{ err error }
+
+// Error implements error.
+func (e readable) Error() string { return printable(cut(e.err.Error())) }
+
+// Unwrap returns the error as it came.
+func (e readable) Unwrap() error { return e.err }
+
+func cut(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "..."
+}
+
+// printable escapes what is not printable as in a Go string, and leaves quotes as they are.
+func printable(text string) string {
+	var b strings.Builder
+	for _, c := range text {
+		if strconv.IsPrint(c) {
+			b.WriteRune(c)
+			continue
+		}
+		quoted := strconv.QuoteRune(c)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
 }
 
 func reasonOf(err error) Reason {

@@ -6,13 +6,16 @@ package freshness
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
+	flowcontrol "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,6 +37,8 @@ type client struct {
 	budget  *budget
 	timeout time.Duration
 	metrics Metrics
+	// levelSeen is called with the UID of the priority level of each answer.
+	levelSeen func(gvr schema.GroupVersionResource, level string)
 }
 
 func newClient(o Options, b *budget) (*client, error) {
@@ -65,7 +70,11 @@ func (c *client) list(ctx context.Context, gvr schema.GroupVersionResource, limi
 	if token != "" {
 		req = req.Param("continue", token)
 	}
-	return c.readList(ctx, gvr, req)
+	most := maxPage
+	if limit == 1 {
+		most = maxFence
+	}
+	return c.readList(ctx, gvr, req, most)
 }
 
 // nobody is a name that no object and no namespace has.
@@ -82,24 +91,24 @@ func (c *client) listNothing(ctx context.Context, gvr schema.GroupVersionResourc
 	} else {
 		req = req.Param("fieldSelector", "metadata.name="+nobody)
 	}
-	return c.readList(ctx, gvr, req.AbsPath(path...))
+	return c.readList(ctx, gvr, req.AbsPath(path...), maxFence)
 }
 
-func (c *client) readList(ctx context.Context, gvr schema.GroupVersionResource, req *rest.Request) (*metav1.PartialObjectMetadataList, *failure) {
+func (c *client) readList(ctx context.Context, gvr schema.GroupVersionResource, req *rest.Request, limit int) (*metav1.PartialObjectMetadataList, *failure) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	ctx, x := c.begin(ctx, gvr)
+	ctx, x := c.begin(ctx, gvr, limit)
 	result := req.MaxRetries(0).SetHeader("Accept", acceptList).Do(ctx)
 	if err := result.Error(); err != nil {
-		return nil, classify(err, &x.headers)
+		return nil, x.classify(err)
 	}
 	raw, err := result.Raw()
 	if err != nil {
-		return nil, classify(err, &x.headers)
+		return nil, x.classify(err)
 	}
 	list, err := decodeList(result, raw)
 	if err != nil {
-		return nil, &failure{reason: ReasonServerError, err: err}
+		return nil, refusal("%w", readable{err})
 	}
 	return list, nil
 }
@@ -126,14 +135,14 @@ func decodeList(result rest.Result, raw []byte) (*metav1.PartialObjectMetadataLi
 
 // watch starts a metadata watch from rv that the server ends after seconds.
 func (c *client) watch(ctx context.Context, gvr schema.GroupVersionResource, rv string, seconds int) (watch.Interface, *failure) {
-	ctx, x := c.begin(ctx, gvr)
+	ctx, x := c.begin(ctx, gvr, maxWatch)
 	w, err := c.rest.Get().AbsPath(collectionPath(gvr)...).MaxRetries(0).
 		SetHeader("Accept", acceptWatch).
 		Param("watch", "true").Param("resourceVersion", rv).Param("allowWatchBookmarks", "true").
 		Param("timeoutSeconds", strconv.Itoa(seconds)).
 		Watch(ctx)
 	if err != nil {
-		return nil, classify(err, &x.headers)
+		return nil, x.classify(err)
 	}
 	return w, nil
 }
@@ -145,28 +154,54 @@ func collectionPath(gvr schema.GroupVersionResource) []string {
 	return []string{"apis", gvr.Group, gvr.Version, gvr.Resource}
 }
 
+// What is read of an answer at most, decompressed. A fence may bring one object's metadata, or a whole one in JSON.
+const (
+	maxFence = 8 << 20
+	maxPage  = 64 << 20
+	maxWatch = 64 << 20
+)
+
 // exchange is one request and what the caller is told of its answer.
 type exchange struct {
-	headers http.Header
-	read    func(n int)
+	limit    int
+	headers  http.Header
+	answered func(http.Header)
+	read     func(n int)
+	tooLong  atomic.Bool
 }
 
 type exchangeKey struct{}
 
-func (c *client) begin(ctx context.Context, gvr schema.GroupVersionResource) (context.Context, *exchange) {
-	x := &exchange{read: func(n int) { c.metrics.Bytes(gvr, n) }}
+func (c *client) begin(ctx context.Context, gvr schema.GroupVersionResource, limit int) (context.Context, *exchange) {
+	x := &exchange{
+		limit: limit,
+		read:  func(n int) { c.metrics.Bytes(gvr, n) },
+		answered: func(h http.Header) {
+			if level := h.Get(flowcontrol.ResponseHeaderMatchedPriorityLevelConfigurationUID); level != "" && len(level) <= maxLevel {
+				c.levelSeen(gvr, level)
+			}
+		},
+	}
 	return context.WithValue(ctx, exchangeKey{}, x), x
 }
 
-// observer gives the caller the response's Retry-After, which client-go drops when the
-// body is a Status without one, and counts what is read of the body.
+func (x *exchange) classify(err error) *failure {
+	if x.tooLong.Load() {
+		return refusal("the answer is longer than %d bytes", x.limit)
+	}
+	return classify(err, x.headers)
+}
+
+// observer gives the caller the response's headers, of which client-go drops Retry-After when the
+// body is a Status without one, and counts and limits what is read of the body.
 type observer struct{ next http.RoundTripper }
 
 func (o observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := o.next.RoundTrip(req)
 	if x, ok := req.Context().Value(exchangeKey{}).(*exchange); ok && resp != nil {
 		x.headers = resp.Header
-		resp.Body = countedBody{resp.Body, x.read}
+		x.answered(resp.Header)
+		resp.Body = &countedBody{ReadCloser: resp.Body, x: x, left: x.limit}
 	}
 	return resp, err
 }
@@ -176,13 +211,20 @@ func (o observer) WrappedRoundTripper() http.RoundTripper { return o.next }
 
 type countedBody struct {
 	io.ReadCloser
-	read func(n int)
+	x    *exchange
+	left int
 }
 
-func (b countedBody) Read(p []byte) (int, error) {
+var errTooLong = errors.New("answer is too long")
+
+func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
-		b.read(n)
+		b.x.read(n)
+	}
+	if b.left -= n; b.left < 0 {
+		b.x.tooLong.Store(true)
+		return 0, errTooLong
 	}
 	return n, err
 }

@@ -19,6 +19,11 @@
 //     flight, shared by all who asked for a time before it was sent; and one quiet
 //     proof. All waits are bounded, and a caller whose context ends leaves alone.
 //   - Requests come from a budget, a user agent and a connection of their own.
+//   - A resource that is refused, with whatever Retry-After, holds itself alone, for longer the longer
+//     that lasts, and such resources together have a third of the budget and 32 requests in flight.
+//     Only a rejection by API Priority and Fairness holds all of its priority level, for 2 s at most.
+//   - What is read of an answer is limited in bytes, pages and time. The text of errors is one line
+//     without control characters, whatever the server said.
 //   - All methods may be called concurrently. After Close no goroutine is left.
 //
 // # The quiet resource

@@ -176,6 +176,11 @@ type failure struct {
 	err        error
 	// awaits, unless empty, is the RV at which the store makes asking again worthwhile, however soon that is.
 	awaits string
+	// refusal is true if the server would not or could not answer about the resource.
+	refusal bool
+	// overload is true for a rejection by API Priority and Fairness, of the priority level with the UID level.
+	overload bool
+	level    string
 	// again is true for an earlier failure that stands in for a request.
 	again bool
 }

@@ -68,7 +68,7 @@ func (r *resource) endFence(ctx context.Context, f Fence, answered func(Fence)) 
 	}
 	switch r.note(ctx, f) {
 	case fenceIncomparable:
-		return &failure{reason: ReasonIncomparable, retryAfter: errorHold, err: fmt.Errorf("server's resource version %q cannot be compared", f.ResourceVersion)}
+		return &failure{reason: ReasonIncomparable, retryAfter: errorHold, err: fmt.Errorf("server's resource version %q cannot be compared", cut(f.ResourceVersion))}
 	case fenceOutdated:
 		return &failure{reason: ReasonRewind, err: errors.New("taken before the server was rewound")}
 	}
@@ -81,6 +81,9 @@ func (r *resource) endFence(ctx context.Context, f Fence, answered func(Fence)) 
 func (r *resource) takeFence(ctx context.Context, fl *flight[fenceResult]) fenceResult {
 	start := r.p.opts.Clock.Now()
 	fence, f := r.readFence(ctx, fl)
+	if f != nil && f.reason == ReasonNoServer && f.retryAfter == 0 {
+		fence, f = r.readFence(ctx, fl)
+	}
 	failed := Reason("")
 	if f != nil {
 		failed = f.reason
@@ -90,7 +93,8 @@ func (r *resource) takeFence(ctx context.Context, fl *flight[fenceResult]) fence
 }
 
 func (r *resource) readFence(ctx context.Context, fl *flight[fenceResult]) (Fence, *failure) {
-	if f := r.p.admit(ctx, &r.fenceHold, r); f != nil {
+	t, f := r.p.admit(ctx, &r.fenceHold, r)
+	if f != nil {
 		return Fence{}, f
 	}
 	fence, answered := r.beginFence()
@@ -100,8 +104,8 @@ func (r *resource) readFence(ctx context.Context, fl *flight[fenceResult]) (Fenc
 		fence.ResourceVersion = list.ResourceVersion
 		f = r.endFence(ctx, fence, answered)
 	}
+	t.end(f)
 	if f != nil {
-		r.p.failed(&r.fenceHold, r, f)
 		return Fence{}, f
 	}
 	if whole {

@@ -214,22 +214,6 @@ func TestInconclusive(t *testing.T) {
 	}
 }
 
-func TestThrottledIsForAllResources(t *testing.T) {
-	inWorld(t, Options{}, func(w *world) {
-		w.fail(isFence, 429, metav1.StatusReasonTooManyRequests, map[string]string{"Retry-After": "5"})
-		w.requireUnknown(w.prove(time.Now()), ReasonThrottled)
-		w.heal()
-		other := leases
-		other.Resource = "others"
-		_, err := w.p.Fence(w.Context(), other)
-		var failed *Error
-		require.ErrorAs(w, err, &failed)
-		require.Equal(w, ReasonThrottled, failed.Reason)
-		require.Equal(w, 5*time.Second, failed.RetryAfter)
-		require.Len(w, w.api.requests, 1)
-	})
-}
-
 // A large cache that is older than the server's history has to be listed anew, but is asked about again right then.
 func TestGoneWaitsForTheRelistAndNoLonger(t *testing.T) {
 	inWorld(t, Options{SmallCollection: -1}, func(w *world) {

@@ -28,8 +28,11 @@ type Prover struct {
 	mu        sync.RWMutex
 	closed    bool
 	resources map[schema.GroupVersionResource]*resource
-	// throttled is the server's last 429, which is for all resources.
-	throttled hold
+
+	traffic traffic
+	// Of the resources that were refused.
+	refusedBudget *budget
+	refusedSlots  chan struct{}
 }
 
 // New makes a prover. It sends nothing before it is asked.
@@ -38,11 +41,16 @@ func New(opts Options) (*Prover, error) {
 		return nil, errors.New("freshness: no rest.Config given")
 	}
 	opts = opts.withDefaults()
-	c, err := newClient(opts, newBudget(opts))
+	c, err := newClient(opts, newBudget(opts, opts.QPS, opts.Burst))
 	if err != nil {
 		return nil, err
 	}
-	p := &Prover{opts: opts, client: c, resources: map[schema.GroupVersionResource]*resource{}}
+	p := &Prover{
+		opts: opts, client: c, resources: map[schema.GroupVersionResource]*resource{},
+		refusedBudget: newBudget(opts, opts.QPS/refusedShare, max(1, opts.Burst/refusedShare)),
+		refusedSlots:  make(chan struct{}, refusedSlots),
+	}
+	c.levelSeen = p.levelSeen
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p, nil
 }
@@ -142,40 +150,16 @@ func (p *Prover) background(ctx context.Context, work func(context.Context)) boo
 	return true
 }
 
-// admit decides whether a request may be sent now.
-func (p *Prover) admit(ctx context.Context, h *hold, r *resource) *failure {
-	now := p.opts.Clock.Now()
+// levelSeen notes the priority level that a resource's requests are of.
+func (p *Prover) levelSeen(gvr schema.GroupVersionResource, level string) {
 	p.mu.RLock()
-	f := p.throttled.get(now)
+	r := p.resources[gvr]
 	p.mu.RUnlock()
-	if f == nil {
+	if r != nil {
 		r.mu.Lock()
-		if f = h.get(now); f != nil && f.awaits != "" && Passed(r.sample(), f.awaits) {
-			f = nil
-		}
+		r.level = level
 		r.mu.Unlock()
 	}
-	if f != nil {
-		f.again, f.err = true, fmt.Errorf("not asked again so soon: %w", f.err)
-		return f
-	}
-	return p.client.budget.take(ctx)
-}
-
-// failed notes a failure, so that nobody asks again in vain.
-func (p *Prover) failed(h *hold, r *resource, f *failure) {
-	if f.again {
-		return
-	}
-	now := p.opts.Clock.Now()
-	if f.reason == ReasonThrottled {
-		p.mu.Lock()
-		p.throttled.set(now, f)
-		p.mu.Unlock()
-	}
-	r.mu.Lock()
-	h.set(now, f)
-	r.mu.Unlock()
 }
 
 // Prove says whether the cache of a resource is as new as the server was at asOf. The

@@ -20,7 +20,12 @@ const (
 	heldFactor = 20
 	// maxCompares bounds how often a list is compared with a store that moves.
 	maxCompares = 10
+	// maxPageTimes is how many times the time for one page a whole list may take.
+	maxPageTimes = 6
 )
+
+// maxPages of a list of which limit objects and a page more are wanted; a server may send shorter pages.
+func maxPages(limit int) int { return 2 + 2*(limit+pageSize)/pageSize }
 
 // proveQuiet decides by list or watch whether a cache that trails the fences lacks
 // anything. Its proof goes into r.quiet and the fences, where every caller finds it.
@@ -103,7 +108,6 @@ type listing struct {
 func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view CacheView, limit int) (Proof, *failure) {
 	want, f := r.readList(ctx, fl, limit)
 	if f != nil {
-		r.p.failed(&r.listHold, r, f)
 		return Proof{}, f
 	}
 	upTo := want.fence.ResourceVersion
@@ -180,39 +184,57 @@ func (r *resource) unhold(held string) bool {
 
 // readList reads the collection, page by page at one RV.
 func (r *resource) readList(ctx context.Context, fl *flight[Proof], limit int) (listing, *failure) {
+	ctx, cancel := context.WithTimeout(ctx, maxPageTimes*r.p.opts.RequestTimeout)
+	defer cancel()
 	out := listing{objects: map[string]object{}}
-	var answered func(Fence)
-	for token := ""; ; {
-		if f := r.p.admit(ctx, &r.listHold, r); f != nil {
-			return out, f
-		}
-		if token == "" {
-			out.fence, answered = r.beginFence()
-			fl.begin(out.fence.TakenAt)
-		}
-		page, f := r.p.client.list(ctx, r.gvr, pageSize, token)
+	token := ""
+	for range maxPages(limit) {
+		t, f := r.p.admit(ctx, &r.listHold, r)
 		if f != nil {
 			return out, f
 		}
-		if token == "" {
-			out.fence.ResourceVersion = page.ResourceVersion
-			if f := r.endFence(ctx, out.fence, answered); f != nil {
-				return out, f
-			}
-		} else if page.ResourceVersion != out.fence.ResourceVersion {
-			return out, &failure{reason: ReasonServerError, retryAfter: errorHold, err: fmt.Errorf("a page of the list at %s came from %s", out.fence.ResourceVersion, page.ResourceVersion)}
-		}
-		out.add(page.Items)
-		token = page.Continue
-		if token == "" {
+		next, f := r.readListPage(ctx, fl, &out, token)
+		t.end(f)
+		switch {
+		case f != nil:
+			return out, f
+		case next == "":
 			out.complete = true
 			return out, nil
-		}
-		if len(out.objects) > limit+pageSize {
+		case len(out.objects) > limit+pageSize:
 			// The store has at most limit: it lacks some of these already.
 			return out, nil
 		}
+		token = next
 	}
+	return out, &failure{reason: ReasonTooMany, retryAfter: errorHold, err: fmt.Errorf("more than %d pages for %d objects", maxPages(limit), len(out.objects))}
+}
+
+// readListPage adds a page to the listing, and returns what to go on with.
+func (r *resource) readListPage(ctx context.Context, fl *flight[Proof], out *listing, token string) (next string, f *failure) {
+	var answered func(Fence)
+	if token == "" {
+		out.fence, answered = r.beginFence()
+		fl.begin(out.fence.TakenAt)
+	}
+	page, f := r.p.client.list(ctx, r.gvr, pageSize, token)
+	if f != nil {
+		return "", f
+	}
+	if token == "" {
+		out.fence.ResourceVersion = page.ResourceVersion
+		if f := r.endFence(ctx, out.fence, answered); f != nil {
+			return "", f
+		}
+	} else if page.ResourceVersion != out.fence.ResourceVersion {
+		return "", refusal("a page of the list at %s came from %q", out.fence.ResourceVersion, cut(page.ResourceVersion))
+	}
+	before := len(out.objects)
+	out.add(page.Items)
+	if page.Continue != "" && len(out.objects) == before {
+		return "", refusal("a page of the list at %s brought nothing new and goes on", out.fence.ResourceVersion)
+	}
+	return page.Continue, nil
 }
 
 func (l *listing) add(items []metav1.PartialObjectMetadata) {

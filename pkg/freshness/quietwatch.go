@@ -45,7 +45,8 @@ func (w *replay) missing(rv string) (int, string) {
 
 // proveByWatch asks for the events since the store's RV, up to the newest fence.
 func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view CacheView) (proof Proof, f *failure) {
-	if f := r.p.admit(ctx, &r.watchHold, r); f != nil {
+	t, f := r.p.admit(ctx, &r.watchHold, r)
+	if f != nil {
 		return Proof{}, f
 	}
 	start := r.p.opts.Clock.Now()
@@ -57,8 +58,8 @@ func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view Cac
 			if f.reason == ReasonGone {
 				f.awaits = w.fence.ResourceVersion
 			}
-			r.p.failed(&r.watchHold, r, f)
 		}
+		t.end(f)
 		r.p.opts.Metrics.Watch(r.gvr, failed, r.p.opts.Clock.Since(start))
 	}()
 	r.mu.Lock()
@@ -140,11 +141,11 @@ func (w *replay) add(event watch.Event) (string, *failure) {
 	}
 	m, err := meta.Accessor(event.Object)
 	if err != nil {
-		return "", &failure{reason: ReasonServerError, retryAfter: errorHold, err: fmt.Errorf("a watch event without metadata: %w", err)}
+		return "", refusal("a watch event without metadata: %w", err)
 	}
 	rv := m.GetResourceVersion()
 	if !comparableRV(rv) {
-		return "", &failure{reason: ReasonIncomparable, retryAfter: errorHold, err: fmt.Errorf("event's resource version %q cannot be compared", rv)}
+		return "", &failure{reason: ReasonIncomparable, retryAfter: errorHold, err: fmt.Errorf("event's resource version %q cannot be compared", cut(rv))}
 	}
 	behind := Less(rv, w.fence.ResourceVersion)
 	switch {

@@ -56,6 +56,8 @@ type resource struct {
 	// Each keeps the last failure of its kind of request until asking again makes sense: a watch that broke says
 	// nothing about lists.
 	fenceHold, listHold, watchHold hold
+	// level is the UID of the priority level of the last request.
+	level string
 }
 
 // quiet says that a store at or past base, or if exact one that stands at base, lacks
@@ -75,25 +77,6 @@ func (q *quiet) covers(storeRV string) bool {
 type waiter struct {
 	rv     string
 	cancel context.CancelFunc
-}
-
-// hold is a failure that stands in for requests until a time.
-type hold struct {
-	until time.Time
-	f     *failure
-}
-
-func (h *hold) set(now time.Time, f *failure) {
-	h.f, h.until = f, now.Add(f.retryAfter)
-}
-
-func (h *hold) get(now time.Time) *failure {
-	if h.f == nil || !now.Before(h.until) {
-		return nil
-	}
-	f := *h.f
-	f.retryAfter = h.until.Sub(now)
-	return &f
 }
 
 // sample reads the store's RV. It must be called with mu held, so that what it notes

@@ -9,9 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
+// maxDigits of an RV: one of etcd has 19 at most.
+const maxDigits = 64
+
 // comparable is false for what apimachinery cannot compare (KEP-5504): an empty RV,
-// "0", a leading zero, anything but digits.
+// "0", a leading zero, anything but digits; and for what is longer than any server's.
 func comparableRV(rv string) bool {
+	if len(rv) > maxDigits {
+		return false
+	}
 	_, err := resourceversion.CompareResourceVersion(rv, rv)
 	return err == nil
 }

@@ -1,0 +1,241 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+const (
+	// levelHold is the most that a rejection by API Priority and Fairness holds back.
+	levelHold = 2 * time.Second
+	// outageShare of the time for which a resource has been refused is how long it is not asked
+	// again, up to maxOutageHold: a thousand broken definitions come to some 30 requests a second,
+	// and a resource that works again is noticed within that share of its outage.
+	outageShare   = 0.06
+	maxOutageHold = 30 * time.Second
+	// serving is for how long after a request that succeeded the server as a whole is taken to work.
+	serving = 5 * time.Second
+
+	// Resources whose last request was refused share a third of the budget, and so many requests in
+	// flight: a third of those that kube-apiserver takes on one connection (100), or has seats for at
+	// the priority level of kube-controller-manager (98 of 600). The rest is for resources that work.
+	refusedShare = 3
+	refusedSlots = 32
+)
+
+// hold keeps the last failure of one kind of request of one resource. Guarded by the resource's mutex.
+type hold struct {
+	until time.Time
+	f     *failure
+	row   int       // failures in a row
+	since time.Time // of the first refusal among these, as far as the server worked for others
+	// seq is the number of requests that were sent by then, of all resources. lost is true if none of
+	// any resource had been answered shortly before.
+	seq  uint64
+	lost bool
+}
+
+// get returns the failure that stands in for a request now, if one does.
+func (h *hold) get(now time.Time) *failure {
+	if h.f == nil || !now.Before(h.until) {
+		return nil
+	}
+	f := *h.f
+	f.retryAfter = h.until.Sub(now)
+	return &f
+}
+
+// refused is true if the server, and not the way to it, has failed the last request.
+func (h *hold) refused() bool { return h.f != nil && h.f.refusal }
+
+// set notes a failure, and for how long nobody asks again in vain.
+func (h *hold) set(now time.Time, f *failure, t *traffic) {
+	seq, answered, succeeded := t.state()
+	h.row++
+	h.seq, h.lost = seq, now.Sub(answered) > errorHold
+	switch {
+	case f.refusal:
+		if h.since.IsZero() || now.Sub(succeeded) > serving {
+			h.since = now
+		}
+		grown := min(time.Duration(outageShare*float64(now.Sub(h.since))), maxOutageHold)
+		f.retryAfter = max(f.retryAfter, grown)
+	case f.reason == ReasonNoServer && h.row == 1:
+		// It was the connection. The next request makes a new one.
+		f.retryAfter = 0
+	}
+	h.f, h.until = f, now.Add(f.retryAfter)
+}
+
+// reconnected is true if it was the connection that broke, and there is one again.
+func (h *hold) reconnected(t *traffic) bool {
+	return h.f != nil && h.f.reason == ReasonNoServer && h.lost && t.answeredSince(h.seq)
+}
+
+// traffic is what all requests of the process have shown of the server.
+type traffic struct {
+	mu   sync.Mutex
+	sent uint64
+	// answered is the latest request that got an answer, whatever it said.
+	answered              uint64
+	answeredAt, succeeded time.Time
+	// levels of API Priority and Fairness that have rejected a request, by UID.
+	levels map[string]hold
+}
+
+func (t *traffic) send() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sent++
+	return t.sent
+}
+
+func (t *traffic) state() (sent uint64, answered, succeeded time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sent, t.answeredAt, t.succeeded
+}
+
+func (t *traffic) answeredSince(seq uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.answered > seq
+}
+
+// ended notes how a request ended.
+func (t *traffic) ended(seq uint64, now time.Time, f *failure) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f == nil {
+		t.succeeded = now
+	}
+	if f == nil || f.reason != ReasonNoServer && f.reason != ReasonTimeout {
+		t.answered, t.answeredAt = max(t.answered, seq), now
+	}
+}
+
+// reject has all wait for a moment whose requests are of the level that has rejected one.
+func (t *traffic) reject(now time.Time, f *failure) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.levels == nil {
+		t.levels = map[string]hold{}
+	}
+	t.levels[f.level] = hold{f: f, until: now.Add(f.retryAfter)}
+}
+
+func (t *traffic) rejected(now time.Time, level string) *failure {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h, ok := t.levels[level]
+	if !ok {
+		return nil
+	}
+	f := h.get(now)
+	if f == nil {
+		delete(t.levels, level)
+	}
+	return f
+}
+
+// builtIn is true for what kube-apiserver itself serves: nothing behind it can have answered.
+func builtIn(gvr schema.GroupVersionResource) bool { return scheme.Scheme.IsGroupRegistered(gvr.Group) }
+
+// turn is a request that may be sent. Whoever was admitted calls end.
+type turn struct {
+	r    *resource
+	h    *hold
+	seq  uint64
+	slot bool // of refusedSlots
+}
+
+// admit decides whether a request may be sent now. A 429 is of its resource alone: kube-apiserver also
+// answers it for one whose watch cache is not ready, as that of a custom resource whose conversion
+// webhook is down, for as long as that lasts and with a Retry-After of up to 30 s. Only a rejection by
+// API Priority and Fairness is of all requests of its priority level.
+func (p *Prover) admit(ctx context.Context, h *hold, r *resource) (*turn, *failure) {
+	now := p.opts.Clock.Now()
+	r.mu.Lock()
+	f := h.get(now)
+	if f != nil && (f.awaits != "" && Passed(r.sample(), f.awaits) || h.reconnected(&p.traffic)) {
+		f = nil
+	}
+	refused, level := h.refused(), r.level
+	r.mu.Unlock()
+	if f == nil {
+		f = p.traffic.rejected(now, level)
+	}
+	if f != nil {
+		f.again, f.err = true, fmt.Errorf("not asked again so soon: %w", f.err)
+		return nil, f
+	}
+	t := &turn{r: r, h: h}
+	if refused {
+		if f := t.enterRefused(ctx, now); f != nil {
+			return nil, f
+		}
+	}
+	if f := p.client.budget.take(ctx); f != nil {
+		t.leave()
+		return nil, f
+	}
+	t.seq = p.traffic.send()
+	return t, nil
+}
+
+// enterRefused takes a token and a slot of those that resources share which were refused. While
+// nothing works there is nobody to keep the slots for.
+func (t *turn) enterRefused(ctx context.Context, now time.Time) *failure {
+	p := t.r.p
+	if f := p.refusedBudget.take(ctx); f != nil {
+		return f
+	}
+	if _, _, succeeded := p.traffic.state(); now.Sub(succeeded) > serving {
+		return nil
+	}
+	timer := p.opts.Clock.NewTimer(p.opts.BudgetWait)
+	defer timer.Stop()
+	select {
+	case p.refusedSlots <- struct{}{}:
+		t.slot = true
+		return nil
+	case <-timer.C():
+		return &failure{reason: ReasonBudgetSpent, retryAfter: errorHold, err: fmt.Errorf("%d requests are under way for resources that were refused", refusedSlots)}
+	case <-ctx.Done():
+		return &failure{reason: ReasonTimeout, err: fmt.Errorf("waiting to send a request: %w", context.Cause(ctx))}
+	}
+}
+
+func (t *turn) leave() {
+	if t.slot {
+		<-t.r.p.refusedSlots
+		t.slot = false
+	}
+}
+
+// end notes how the request ended, so that nobody asks again in vain.
+func (t *turn) end(f *failure) {
+	t.leave()
+	p := t.r.p
+	now := p.opts.Clock.Now()
+	p.traffic.ended(t.seq, now, f)
+	if f != nil && f.overload && builtIn(t.r.gvr) {
+		f.refusal = false
+		p.traffic.reject(now, f)
+	}
+	t.r.mu.Lock()
+	defer t.r.mu.Unlock()
+	if f == nil {
+		*t.h = hold{}
+		return
+	}
+	t.h.set(now, f, &p.traffic)
+}

@@ -1,0 +1,190 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// blanks is JSON that goes on for ever.
+type blanks struct{}
+
+func (blanks) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+// What an answer comes to is limited as it is after decompression, for fences, lists and watches.
+func TestAnswerIsLimited(t *testing.T) {
+	for name, tc := range map[string]struct {
+		match func(*http.Request) bool
+		small int
+		limit string
+	}{
+		"fence": {isFence, 0, "8388608 bytes"},
+		"list":  {isList, 0, "67108864 bytes"},
+		"watch": {isWatch, -1, ""}, // The decoder has a lower limit of its own for one event.
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Options{SmallCollection: tc.small}, func(w *world) {
+				w.api.bump(50)
+				w.answerBy(func(rw http.ResponseWriter, r *http.Request) bool {
+					if !tc.match(r) {
+						return false
+					}
+					rw.Header().Set("Content-Type", "application/json")
+					rw.Header().Set("Content-Encoding", "gzip")
+					z := gzip.NewWriter(rw)
+					io.CopyN(z, blanks{}, 256<<20)
+					z.Close()
+					return true
+				})
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				proof := w.prove(time.Now())
+				runtime.ReadMemStats(&after)
+				require.Equal(w, Unknown, proof.Outcome)
+				require.ErrorContains(w, proof.Err, tc.limit)
+				require.Less(w, after.TotalAlloc-before.TotalAlloc, uint64(512<<20), "io.ReadAll takes a few times as much in all")
+			})
+		})
+	}
+}
+
+func TestVersionIsLimited(t *testing.T) {
+	require.True(t, comparableRV(strings.Repeat("9", maxDigits)))
+	require.False(t, comparableRV(strings.Repeat("9", maxDigits+1)))
+	for name, match := range map[string]func(*http.Request) bool{"fence": isFence, "event": isWatch} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Options{SmallCollection: -1}, func(w *world) {
+				w.api.bump(50)
+				w.answerBy(func(_ http.ResponseWriter, r *http.Request) bool {
+					w.api.mu.Lock()
+					defer w.api.mu.Unlock()
+					w.api.format = nil
+					if match(r) {
+						w.api.format = func(rv int) string { return strings.Repeat("1", 1<<20) }
+					}
+					return false
+				})
+				proof := w.prove(time.Now())
+				w.requireUnknown(proof, ReasonIncomparable)
+				require.Less(w, len(proof.Err.Error()), 1000)
+			})
+		})
+	}
+}
+
+// A list that goes on and brings nothing new ends, and so does one of short pages.
+func TestListEnds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		more  func(page int) int
+		pages int
+		text  string
+	}{
+		"the same page for ever": {func(int) int { return 1 }, 2, "brought nothing new"},
+		"empty pages":            {func(int) int { return 0 }, 1, "brought nothing new"},
+		"one object a page":      {func(page int) int { return page }, maxPages(500), "more than 6 pages"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Options{}, func(w *world) {
+				w.api.bump(50)
+				page := 0
+				w.answerBy(func(rw http.ResponseWriter, r *http.Request) bool {
+					if !isList(r) {
+						return false
+					}
+					page++
+					list := &metav1.PartialObjectMetadataList{}
+					list.APIVersion, list.Kind = "meta.k8s.io/v1", "PartialObjectMetadataList"
+					list.ResourceVersion, list.Continue = "160", fmt.Sprint("token", page)
+					if n := tc.more(page); n > 0 {
+						list.Items = append(list.Items, *w.api.object(change{rv: 101, key: fmt.Sprint("ns/", n), uid: "u"}))
+					}
+					rw.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf")
+					rw.Write(protoBytes(list))
+					return true
+				})
+				proof := w.prove(time.Now())
+				require.Equal(w, Unknown, proof.Outcome)
+				require.ErrorContains(w, proof.Err, tc.text)
+				require.Equal(w, tc.pages, w.api.count(isList))
+			})
+		})
+	}
+}
+
+// A list whose pages come slowly ends, too.
+func TestListTakesATimeAtMost(t *testing.T) {
+	inWorld(t, Options{SmallCollection: 10_000}, func(w *world) {
+		w.api.bump(50)
+		for i := range 5000 {
+			w.api.write(fmt.Sprintf("ns/%05d", i), "uid", false)
+		}
+		w.view.sync(150)
+		w.answerBy(func(_ http.ResponseWriter, r *http.Request) bool {
+			if isList(r) {
+				select {
+				case <-time.After(9 * time.Second):
+				case <-r.Context().Done():
+				}
+			}
+			return false
+		})
+		begin := time.Now()
+		w.requireUnknown(w.prove(begin), ReasonTimeout)
+		require.LessOrEqual(w, time.Since(begin), time.Minute+time.Second)
+	})
+}
+
+// What a server says may be anything; it is told in one line of what can be printed.
+func TestTextOfServersIsReadable(t *testing.T) {
+	hostile := "\x1b[2J\x1b]0;owned\x07 \r\nfake: line\u202e\u2028 <b>\"quoted\"</b> \xff " + strings.Repeat("x", 1<<20)
+	for name, match := range map[string]func(*http.Request) bool{"fence": isFence, "list": isList, "watch": isWatch} {
+		t.Run(name, func(t *testing.T) {
+			small := 0
+			if name == "watch" {
+				small = -1
+			}
+			inWorld(t, Options{SmallCollection: small}, func(w *world) {
+				w.api.bump(50)
+				w.answerBy(func(rw http.ResponseWriter, r *http.Request) bool {
+					if match(r) {
+						http.Error(rw, hostile, http.StatusInternalServerError)
+					}
+					return match(r)
+				})
+				proof := w.prove(time.Now())
+				require.Equal(w, Unknown, proof.Outcome)
+				requireReadable(w.T, proof.Err.Error())
+				requireReadable(w.T, proof.String())
+				_, err := w.p.Fence(w.Context(), custom(1))
+				if name == "fence" {
+					requireReadable(w.T, err.Error())
+				}
+			})
+		})
+	}
+	requireReadable(t, readable{errors.New(hostile)}.Error())
+	require.Equal(t, `plain "text" äß`, readable{errors.New(`plain "text" äß`)}.Error())
+}
+
+func requireReadable(t *testing.T, text string) {
+	t.Helper()
+	require.Less(t, len(text), 2*maxText)
+	require.Equal(t, text, printable(text), "it has what cannot be printed")
+}
