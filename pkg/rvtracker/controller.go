@@ -84,11 +84,43 @@ func (t *Tracker) ForController(name string, stores map[schema.GroupResource]Sto
 	return c
 }
 
-// WroteAt records a successful write for owner: EnsureReady refuses owner until
-// the store of resource has reached rv. Records of another ownerUID are replaced.
-// An RV that cannot be compared is counted and changes nothing. Do not call it
-// for a dry run. (KEP-5647, "Staleness Mitigation in Controllers".)
+// Sent is how far a store had got when a write was sent. The zero value says nothing.
+type Sent struct{ at version }
+
+// Sending notes how far the store of resource has got, just before a write is sent, for Wrote.
+func (c *Controller) Sending(resource schema.GroupResource) Sent {
+	s := c.sources[resource]
+	if s == nil {
+		return Sent{}
+	}
+	s.poll()
+	if lo := s.cur.Load(); lo != bigLo {
+		return Sent{version{lo: lo}}
+	}
+	c.t.mu.Lock()
+	defer c.t.mu.Unlock()
+	return Sent{s.pos()}
+}
+
+// Suspect reports whether rv, the answer to a write, is not above what the store had when that was sent.
+func (s Sent) Suspect(rv string) bool {
+	v, ok := parseVersion(rv)
+	return ok && s.suspect(v)
+}
+
+func (s Sent) suspect(v version) bool { return !s.at.isZero() && !s.at.less(v) }
+
+// WroteAt is Wrote for a write of which is not known when it was sent.
 func (c *Controller) WroteAt(name types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, rv string) {
+	c.Wrote(name, ownerUID, resource, rv, Sent{})
+}
+
+// Wrote records a successful write for owner: EnsureReady refuses owner until
+// the store of resource has reached rv. Records of another ownerUID are replaced.
+// An RV that cannot be compared is counted and changes nothing. If rv is Suspect,
+// the server's RVs may have gone backward, and owner waits for a fence. Do not call it
+// for a dry run. (KEP-5647, "Staleness Mitigation in Controllers".)
+func (c *Controller) Wrote(name types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, rv string, sent Sent) {
 	t := c.t
 	s := c.sources[resource]
 	v, comparable := parseVersion(rv)
@@ -115,8 +147,8 @@ func (c *Controller) WroteAt(name types.NamespacedName, ownerUID types.UID, reso
 	suspect := false
 	if s.reached(v) {
 		// The event came before the response: the usual case on a fast watch. But an RV
-		// that the store had long before cannot be a new one.
-		suspect = t.opts.Fencer != nil && v.less(s.older)
+		// that the store had before the request cannot be a new one.
+		suspect = t.opts.Fencer != nil && sent.suspect(v)
 		if !suspect {
 			t.opts.Metrics.WriteToCache(c.name, resource, 0)
 			if o != nil {

@@ -39,13 +39,12 @@
 // time before the rewind, nobody may trust it until it moves.
 //
 // A write whose RV the store already has is normal: the event came before the
-// response. It is satisfied at once, unless the store had that RV more than five
-// seconds before: then it cannot be a new RV of the same epoch, the owner waits
+// response. It is satisfied at once, unless the store had that RV before the request
+// was sent (Sending): then it cannot be a new RV of the same epoch, the owner waits
 // for a fence, and the new write does not pass unseen (upstream's gap 5). An update
-// that changes nothing returns an old RV too and costs the same fence. A rewind by
-// less than five seconds of RVs is caught by the next fence only, that is by the
-// monitor within its period. A rewind after which the live RV has grown past all
-// that was known before anybody asked cannot be told from no rewind at all.
+// that changes nothing returns an old RV too: whoever records it leaves it out if the
+// store holds the object at just that RV. A rewind after which the live RV has grown
+// past all that was known before anybody asked cannot be told from no rewind at all.
 //
 // # Caches of different times
 //

@@ -33,8 +33,8 @@ const (
 	WhyWrite Why = "Write"
 	// WhyDelete: the store still holds alive an object that was deleted for the owner.
 	WhyDelete Why = "Delete"
-	// WhySuspect: a write came back with an RV below what the store held seconds
-	// before; a fence has to say whether the server was rewound.
+	// WhySuspect: a write came back with an RV that the store held before it was sent;
+	// a fence has to say whether the server's RVs went backward.
 	WhySuspect Why = "Suspect"
 	// WhyRegressed: the store went back to an older RV and has not caught up.
 	WhyRegressed Why = "Regressed"

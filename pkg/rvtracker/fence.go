@@ -124,7 +124,6 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	t := s.t
 	s.epoch++
 	s.live = v
-	s.older, s.newer = version{}, version{}
 	t.opts.Metrics.Rewind(s.resource)
 	t.logger.Info("Server's resource versions went backward; starting a new epoch", "resource", s.resource.String(),
 		"epoch", s.epoch, "live", v.String(), "store", s.pos().String())

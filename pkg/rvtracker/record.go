@@ -51,7 +51,7 @@ const (
 	flagWrite = 1 << iota
 	// flagLower: a write below the awaited RV came later; it may be one of a newer epoch.
 	flagLower
-	// flagSuspect: a write below what the store had seconds before; only a fence clears it.
+	// flagSuspect: a write below what the store had before it was sent; only a fence clears it.
 	flagSuspect
 	// flagForced: counted in line.force.
 	flagForced

@@ -187,15 +187,21 @@ func TestASuspectWriteWaitsForAFence(t *testing.T) {
 			f := &fakeFencer{rv: tc.live}
 			b := newBench(t, Options{Fencer: f})
 			b.pods.apply("100")
-			for range 2 * markTicks {
+			sent := b.c.Sending(pods)
+			b.pods.apply("105")
+			for range 60 {
 				b.safety(time.Second)
 			}
-			b.pods.apply("101")
-			b.c.WroteAt(dsB, "u", pods, "100")
-			require.NoError(t, b.c.EnsureReady(dsB), "what the store has had for seconds, or less, is normal")
+			require.False(t, sent.Suspect("103"))
+			b.c.Wrote(dsB, "u", pods, "103", sent)
+			require.NoError(t, b.c.EnsureReady(dsB), "however late the answer: the store did not have it before the request")
+			b.c.WroteAt(dsB, "u", pods, "61")
+			require.NoError(t, b.c.EnsureReady(dsB), "nothing is known of when it was sent")
 			require.Empty(t, f.calls)
 
-			b.c.WroteAt(dsA, "u", pods, "61")
+			require.True(t, sent.Suspect("61"))
+			require.True(t, sent.Suspect("100"))
+			b.c.Wrote(dsA, "u", pods, "61", sent)
 			require.Equal(t, WhySuspect, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
 			b.safety(0)
 			require.Equal(t, []schema.GroupResource{pods}, f.calls)

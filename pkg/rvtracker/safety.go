@@ -17,10 +17,6 @@ import (
 const (
 	// tickPeriod is the grain of the safety timer.
 	tickPeriod = time.Second
-	// markTicks is the time between marks, in ticks: a write is suspect if its RV is
-	// below what the store had one to two of these ago, far longer than the way of a
-	// response, so that a fast watch raises no suspicion.
-	markTicks = 5
 	// minFenceInterval keeps a store that goes back again and again from asking for
 	// a fence each time.
 	minFenceInterval = time.Second
@@ -72,12 +68,8 @@ func (t *Tracker) tick() {
 	now := t.opts.Clock.Now()
 	var reports []func()
 	t.mu.Lock()
-	t.ticks++
 	for _, s := range t.sources {
 		s.settleLocked()
-		if t.ticks%markTicks == 0 && s.usable() {
-			s.older, s.newer = s.newer, s.pos()
-		}
 		if len(s.side) > 0 && now.Sub(s.lastSweep) >= t.opts.Recheck {
 			s.lastSweep, s.sweep = now, true
 			s.touch()

@@ -45,9 +45,6 @@ type Source struct {
 	side        []*record
 	records     int
 	deliveries  []*Delivery
-	// older and newer are what the store had reached at the last two marks. A write
-	// cannot come back with an RV that the store had before the request was sent.
-	older, newer version
 	// live is the highest RV that a fence has returned in this epoch.
 	live version
 
@@ -135,7 +132,6 @@ func (s *Source) move(v version) {
 func (s *Source) regress(was version) {
 	s.regressions++
 	s.t.opts.Metrics.Regression(s.resource)
-	s.older, s.newer = version{}, version{}
 	if s.held {
 		// The relist that was waited for after a rewind.
 		s.settleLocked()

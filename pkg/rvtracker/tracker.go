@@ -38,7 +38,6 @@ type Tracker struct {
 	deferring   bool     // during a wake pass: observations are told after it
 	observed    []observation
 	batch       []*record
-	ticks       int
 	relists     uint64 // of all sources, the first lists left out
 	lastSpread  time.Time
 }

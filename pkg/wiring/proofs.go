@@ -207,6 +207,15 @@ func (p *proofs) proveBy(ctx context.Context, prove func(context.Context, schema
 	return proof
 }
 
+// known implements prover.
+func (p *proofs) known(resource schema.GroupResource) (freshness.Proof, bool) {
+	gvr, ok := p.lookup(resource)
+	if !ok {
+		return freshness.Proof{}, false
+	}
+	return p.prover.Known(gvr)
+}
+
 var _ prover = &proofs{}
 
 // relistProver proves to the tracker that caches are as new as a relist of another.

@@ -11,6 +11,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,6 +22,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 // recorder is a transport that records what the server answers to the writes of an owner: a request
@@ -40,15 +43,16 @@ var mutating = sets.New(http.MethodPost, http.MethodPut, http.MethodPatch, http.
 
 // RoundTrip implements http.RoundTripper.
 func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := r.next.RoundTrip(req)
 	if !mutating.Has(req.Method) {
-		return resp, err
+		return r.next.RoundTrip(req)
 	}
 	owner, ok := consistency.OwnerFrom(req.Context())
 	if !ok || req.URL.Query().Has("dryRun") {
-		return resp, err
+		return r.next.RoundTrip(req)
 	}
-	if outcomeUnknown(resp, err) {
+	sent := sending(owner, req)
+	resp, err := r.next.RoundTrip(req)
+	if outcomeUnknown(req, resp, err) {
 		unsettled(owner, req)
 	}
 	if err != nil || resp.StatusCode >= http.StatusMultipleChoices {
@@ -61,7 +65,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("reading the answer to %s %s: %w", req.Method, req.URL.Path, err)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
-	if err := recordAnswer(owner, req, resp.Header.Get("Content-Type"), body); err != nil {
+	if err := recordAnswer(owner, req, sent, resp.Header.Get("Content-Type"), body); err != nil {
 		if s, ok := owner.Store.(interface {
 			Untracked(owner types.NamespacedName, ownerUID types.UID)
 		}); ok {
@@ -75,12 +79,29 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // outcomeUnknown says that a write may or may not have been made: its answer was lost on the way, or the
 // server could not say.
-func outcomeUnknown(resp *http.Response, err error) bool {
+func outcomeUnknown(req *http.Request, resp *http.Response, err error) bool {
 	if err == nil {
-		return resp.StatusCode >= http.StatusInternalServerError
+		return resp.StatusCode >= http.StatusInternalServerError && !webhookFailed(req, resp)
 	}
 	var refused *NotLeaderError
 	return !errors.As(err, &refused) && !utilnet.IsConnectionRefused(err)
+}
+
+// webhookFailed reports whether the answer says that an admission webhook could not be called, so that nothing
+// was written: admission comes before storage (k8s.io/apiserver/pkg/util/webhook/error.go). A deletion may have
+// been made in part by then. The body can be read again.
+func webhookFailed(req *http.Request, resp *http.Response) bool {
+	if req.Method == http.MethodDelete {
+		return false
+	}
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	if err != nil {
+		return false
+	}
+	got, err := decode(resp.Header.Get("Content-Type"), body)
+	return err == nil && got.Kind == "Status" && strings.HasPrefix(got.Message, "Internal error occurred: failed calling webhook ")
 }
 
 // unsettled tells the owner's store of a write with unknown outcome.
@@ -103,6 +124,7 @@ type answer struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Details           *metav1.StatusDetails `json:"details"`
+	Message           string                `json:"message"`
 }
 
 // deleteRecorder is what a store has that can wait for an object to be gone.
@@ -110,7 +132,26 @@ type deleteRecorder interface {
 	Deleted(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, key types.NamespacedName, uid types.UID)
 }
 
-func recordAnswer(owner consistency.Owner, req *http.Request, contentType string, body []byte) error {
+// writeRecorder is what a store has that knows how far its caches had got when a write was sent.
+type writeRecorder interface {
+	Sending(resource schema.GroupResource) rvtracker.Sent
+	Wrote(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, answer metav1.ObjectMeta, sent rvtracker.Sent)
+}
+
+// sending notes, for recordAnswer, how far the cache has got that will show a write.
+func sending(owner consistency.Owner, req *http.Request) rvtracker.Sent {
+	s, ok := owner.Store.(writeRecorder)
+	if !ok {
+		return rvtracker.Sent{}
+	}
+	info, err := requestInfo.NewRequestInfo(req)
+	if err != nil || !info.IsResourceRequest {
+		return rvtracker.Sent{}
+	}
+	return s.Sending(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
+}
+
+func recordAnswer(owner consistency.Owner, req *http.Request, sent rvtracker.Sent, contentType string, body []byte) error {
 	info, err := requestInfo.NewRequestInfo(req)
 	if err != nil {
 		return err
@@ -129,6 +170,11 @@ func recordAnswer(owner consistency.Owner, req *http.Request, contentType string
 		if ok && req.Method == http.MethodDelete && got.Details != nil {
 			d.Deleted(owner.Name, owner.UID, resource, types.NamespacedName{Namespace: info.Namespace, Name: info.Name}, got.Details.UID)
 		}
+		return nil
+	}
+	// What a deletion answers with may be from before it (kubernetes/kubernetes 138400).
+	if s, ok := owner.Store.(writeRecorder); ok && req.Method != http.MethodDelete {
+		s.Wrote(owner.Name, owner.UID, resource, got.ObjectMeta, sent)
 		return nil
 	}
 	owner.Store.WroteAt(owner.Name, owner.UID, resource, got.ResourceVersion)
@@ -161,7 +207,7 @@ func decode(contentType string, body []byte) (*answer, error) {
 		if unknown.Kind == "Status" && unknown.APIVersion == "v1" {
 			var status metav1.Status
 			err := status.Unmarshal(unknown.Raw)
-			got.Details = status.Details
+			got.Details, got.Message = status.Details, status.Message
 			return &got, err
 		}
 		// Every object has its metadata in field 1; the other fields are skipped.

@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 // call is what a store was told.
@@ -150,6 +152,51 @@ func TestDecodeRefusesWhatItDoesNotKnow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := decode(tc.contentType, []byte(tc.body))
 			require.ErrorContains(t, err, tc.want)
+		})
+	}
+}
+
+// held is a cache at a version, with one object.
+type held struct {
+	version
+	object metav1.Object
+}
+
+func (h *held) GetByKey(key string) (any, bool, error) {
+	return h.object, key == h.object.GetNamespace()+"/"+h.object.GetName(), nil
+}
+
+// counted is a fencer that nobody should need.
+type counted struct{ fences int }
+
+func (c *counted) Fence(context.Context, schema.GroupResource) (string, error) {
+	c.fences++
+	return "100", nil
+}
+
+// An update that changes nothing is answered with the version that the object has had for long. That is no sign of
+// resource versions that went backward, and costs nothing.
+func TestAnUpdateThatChangesNothingIsNoWrite(t *testing.T) {
+	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "pod-uid", ResourceVersion: "7"}}
+	for name, tc := range map[string]struct {
+		has     corev1.Pod
+		suspect bool
+	}{
+		"unchanged":        {has: *pod},
+		"another pod":      {has: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "another", ResourceVersion: "7"}}, suspect: true},
+		"went backward":    {has: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "pod-uid", ResourceVersion: "9"}}, suspect: true},
+		"not in the cache": {has: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "other"}}, suspect: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache := &held{version: "50", object: &tc.has}
+			store := NewStore(rvtracker.New(rvtracker.Options{Fencer: &counted{}}), "test", map[schema.GroupResource]consistency.LastSyncRVGetter{pods: cache})
+			client := answering(t, runtime.ContentTypeProtobuf, http.StatusOK, pod)
+			_, err := client.CoreV1().Pods("ns").UpdateStatus(consistency.WithOwner(t.Context(), store, owner, "uid"), pod, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			require.Equal(t, tc.suspect, store.EnsureReady(owner) != nil)
+			require.NoError(t, client.CoreV1().Pods("ns").Delete(consistency.WithOwner(t.Context(), store, types.NamespacedName{Name: "other"}, "uid"), "pod", metav1.DeleteOptions{}))
+			require.NoError(t, store.EnsureReady(types.NamespacedName{Name: "other"}), "a deletion may be answered with what was before it")
 		})
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -38,6 +40,8 @@ const (
 type prover interface {
 	// prove says whether the cache of a resource is as new as the server was at asOf.
 	prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof
+	// known is the newest proof that holds, if there is one. It costs no request.
+	known(resource schema.GroupResource) (freshness.Proof, bool)
 	// wait returns when, after proof, it may be worth proving again.
 	wait(ctx context.Context, resource schema.GroupResource, proof freshness.Proof)
 }
@@ -63,10 +67,19 @@ type Store struct {
 	// retrying are the owners that wait for a proof; refused, those that have had none since their last
 	// wait ended.
 	retrying, refused map[types.NamespacedName]refusal
+	// ahead has, of owners whose last view was older than the proof, what to prove before their next one.
+	ahead map[types.NamespacedName]*ahead
 	// guards are those of the controller's disruptive actions.
 	guards []waiter
 	// unsettled are the owners' writes of unknown outcome.
 	unsettled unsettledWrites
+}
+
+// ahead are resources that are proven before an owner's next view is taken, and the proofs. A proof that is asked for
+// after the view finds a busy cache further on than the view each time.
+type ahead struct {
+	resources []schema.GroupResource
+	proofs    map[schema.GroupResource]freshness.Proof // nil: not proven yet
 }
 
 // refusal is why an owner waits for a proof, and since when it has had none.
@@ -96,19 +109,50 @@ func (s *Store) EnsureReady(owner types.NamespacedName) error {
 			return err
 		}
 	}
-	if err := s.unsettled.check(owner); err != nil {
+	if err := s.checkUnsettled(owner); err != nil {
 		return err
 	}
-	return s.Controller.EnsureReady(owner)
+	if err := s.Controller.EnsureReady(owner); err != nil {
+		return err
+	}
+	s.proveAhead(owner)
+	return nil
 }
 
 // WroteAt records a write; see rvtracker.Controller. A version that cannot be compared is not waited
 // for, so that upstream's expectations stay in force for this owner.
 func (s *Store) WroteAt(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, rv string) {
+	s.wrote(owner, ownerUID, resource, rv, rvtracker.Sent{})
+}
+
+// Wrote records a write by what it was answered with; see rvtracker.Controller. An update that changed nothing is
+// answered with the version that the object has, and is no write: that is so if the cache has it at just that version.
+func (s *Store) Wrote(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, answer metav1.ObjectMeta, sent rvtracker.Sent) {
+	if sent.Suspect(answer.ResourceVersion) && s.holds(resource, answer) {
+		return
+	}
+	s.wrote(owner, ownerUID, resource, answer.ResourceVersion, sent)
+}
+
+func (s *Store) wrote(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, rv string, sent rvtracker.Sent) {
 	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
 		s.Untracked(owner, ownerUID)
 	}
-	s.Controller.WroteAt(owner, ownerUID, resource, rv)
+	s.Controller.Wrote(owner, ownerUID, resource, rv, sent)
+}
+
+// holds reports whether the cache of the resource has an object at just this version.
+func (s *Store) holds(resource schema.GroupResource, want metav1.ObjectMeta) bool {
+	store, ok := s.caches[resource].(rvtracker.Store)
+	if !ok {
+		return false
+	}
+	item, exists, err := store.GetByKey(key(types.NamespacedName{Namespace: want.Namespace, Name: want.Name}))
+	if err != nil || !exists {
+		return false
+	}
+	has, err := meta.Accessor(item)
+	return err == nil && has.GetUID() == want.UID && has.GetResourceVersion() == want.ResourceVersion
 }
 
 // Untracked notes that a write for the owner could not be recorded.
@@ -128,6 +172,7 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 		delete(s.untracked, owner)
 	}
 	delete(s.refused, owner)
+	delete(s.ahead, owner)
 	s.mu.Unlock()
 	s.unsettled.clear(owner, ownerUID)
 	s.Controller.Clear(owner, ownerUID)
@@ -204,7 +249,7 @@ func (e *UnprovenError) Error() string {
 func (e *UnprovenError) Parked() bool { return e.parked }
 
 // ProveFresh returns nil if the caches of the resources had, when the context's reconcile began, all
-// that the server had no longer than proofAge before. Otherwise it returns an *UnprovenError for the
+// that the server had no longer than proofAge before, or when EnsureReady let it begin. Otherwise it returns an *UnprovenError for the
 // first that may not have had it, and the owner comes back to the queue: at once if the cache is proven
 // by now, else when it has caught up, or after a while. Without an owner nothing can be proven.
 func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResource) error {
@@ -216,18 +261,67 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 	if !ok {
 		return &UnprovenError{}
 	}
+	early := s.provenAhead(owner.Name)
 	for _, resource := range resources {
+		if proof := early[resource]; proof.Fresh() && began.shows(resource, proof) {
+			continue
+		}
 		proof := s.prover.prove(ctx, resource, began.at.Add(-proofAge))
 		if proof.Fresh() && began.shows(resource, proof) {
 			continue
 		}
 		metrics.Unproven(s.name, resource, proof.Outcome)
+		if proof.Fresh() {
+			s.proveNextAhead(owner.Name, resources)
+		}
 		s.retry(ctx, owner.Name, resource, proof)
 		return &UnprovenError{Owner: owner.Name, Proof: proof, parked: true}
 	}
 	s.mu.Lock()
 	delete(s.refused, owner.Name)
+	delete(s.ahead, owner.Name)
 	s.mu.Unlock()
+	return nil
+}
+
+// proveNextAhead has the resources proven before the owner's next view.
+func (s *Store) proveNextAhead(owner types.NamespacedName, resources []schema.GroupResource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ahead == nil {
+		s.ahead = map[types.NamespacedName]*ahead{}
+	}
+	s.ahead[owner] = &ahead{resources: resources}
+}
+
+// proveAhead proves what the owner's last reconcile has asked for, once. The view is taken after it.
+func (s *Store) proveAhead(owner types.NamespacedName) {
+	s.mu.Lock()
+	a := s.ahead[owner]
+	if a != nil && a.proofs != nil {
+		delete(s.ahead, owner) // That was for the reconcile before this one.
+		a = nil
+	}
+	s.mu.Unlock()
+	if a == nil {
+		return
+	}
+	proofs := map[schema.GroupResource]freshness.Proof{}
+	for _, resource := range a.resources {
+		proofs[resource] = s.prover.prove(s.ctx, resource, time.Now().Add(-proofAge))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.proofs = proofs
+}
+
+// provenAhead is what proveAhead has proven for the reconcile that is under way.
+func (s *Store) provenAhead(owner types.NamespacedName) map[schema.GroupResource]freshness.Proof {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.ahead[owner]; a != nil {
+		return a.proofs
+	}
 	return nil
 }
 

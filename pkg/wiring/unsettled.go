@@ -28,13 +28,14 @@ type unsettledWrites struct {
 	mu         sync.Mutex
 	controller string
 	owners     map[types.NamespacedName]*unsettledOwner
+	waiting    int // how many of them are parked
 }
 
-// unsettledOwner waits for proofs, one goroutine for all of them.
+// unsettledOwner waits for proofs, one goroutine for all of them, once it is to be reconciled again.
 type unsettledOwner struct {
 	uid  types.UID
 	lost map[schema.GroupResource]time.Time // the last loss of each resource
-	// parked is set once the owner was refused, so that it has to be woken.
+	// parked is set once the owner was refused: it is proven for, and has to be woken.
 	parked bool
 	last   freshness.Proof
 }
@@ -55,15 +56,31 @@ func (e *unsettledError) Error() string {
 // Parked implements what consistency.Parked asks for.
 func (e *unsettledError) Parked() bool { return true }
 
-// check refuses an owner with an unsettled write, and has it woken when that is settled.
-func (u *unsettledWrites) check(owner types.NamespacedName) error {
+// checkUnsettled refuses an owner with an unsettled write, and has it woken when that is settled. What is proven
+// already settles it at no cost: by the time of a retry with backoff that is the usual case.
+func (s *Store) checkUnsettled(owner types.NamespacedName) error {
+	u := &s.unsettled
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	o := u.owners[owner]
 	if o == nil {
 		return nil
 	}
-	o.parked = true
+	for resource, at := range o.lost {
+		if proof, ok := s.prover.known(resource); ok && !proof.At.Before(at) {
+			delete(o.lost, resource)
+		}
+	}
+	if len(o.lost) == 0 {
+		u.remove(owner)
+		return nil
+	}
+	if !o.parked {
+		o.parked = true
+		u.waiting++
+		metrics.Parked(u.controller, metrics.ForUnsettled, u.waiting)
+		go s.settle(s.ctx, owner, o)
+	}
 	for resource, at := range o.lost {
 		return &unsettledError{owner: owner, resource: resource, since: at, proof: o.last}
 	}
@@ -81,8 +98,11 @@ func (u *unsettledWrites) clear(owner types.NamespacedName, uid types.UID) {
 
 // remove forgets an owner. mu must be held.
 func (u *unsettledWrites) remove(owner types.NamespacedName) {
+	if u.owners[owner].parked {
+		u.waiting--
+		metrics.Parked(u.controller, metrics.ForUnsettled, u.waiting)
+	}
 	delete(u.owners, owner)
-	metrics.Parked(u.controller, metrics.ForUnsettled, len(u.owners))
 }
 
 // next returns a resource of the owner that has to be proven, and drops the one that was. It forgets the
@@ -110,8 +130,8 @@ func (u *unsettledWrites) note(o *unsettledOwner, proof freshness.Proof) {
 }
 
 // Unsettled notes that a write was sent for the owner and its outcome is unknown: EnsureReady refuses the
-// owner until the cache of the resource is proven as new as now. Resources that the controller has no cache
-// of are ignored.
+// owner until the cache of the resource is proven as new as now. No proof is asked for before that. Resources
+// that the controller has no cache of are ignored.
 func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource) {
 	if _, ok := s.caches[resource]; !ok || s.prover == nil {
 		return
@@ -129,9 +149,10 @@ func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resour
 	if u.owners == nil {
 		u.controller, u.owners = s.name, map[types.NamespacedName]*unsettledOwner{}
 	}
+	if u.owners[owner] != nil {
+		u.remove(owner)
+	}
 	u.owners[owner] = o
-	metrics.Parked(s.name, metrics.ForUnsettled, len(u.owners))
-	go s.settle(s.ctx, owner, o)
 }
 
 // settle proves what the owner's unsettled writes need, until there are none or ctx ends, and wakes it.

@@ -5,16 +5,20 @@ package wiring
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	restclient "k8s.io/client-go/rest"
@@ -49,6 +53,12 @@ func (p *lateProver) prove(_ context.Context, _ schema.GroupResource, asOf time.
 		return down
 	}
 	return fresh
+}
+
+func (p *lateProver) known(schema.GroupResource) (freshness.Proof, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return freshness.Proof{Outcome: freshness.Proven, At: p.upTo}, !p.upTo.IsZero()
 }
 
 func (p *lateProver) wait(ctx context.Context, _ schema.GroupResource, _ freshness.Proof) {
@@ -98,6 +108,14 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		require.True(t, store.SeenOwnWrites(owner))
 		require.Zero(t, parked(t, "test", metrics.ForUnsettled))
 
+		// By the time of a retry the loss may be settled by what others had proven: nobody waits.
+		store.Unsettled(owner, "uid", pods)
+		time.Sleep(time.Minute)
+		prover.set(time.Now(), false)
+		require.NoError(t, store.EnsureReady(owner))
+		require.Empty(t, woken)
+		time.Sleep(time.Second)
+
 		// An owner that is gone waits for nothing.
 		store.Unsettled(owner, "uid", pods)
 		store.Clear(owner, "another")
@@ -110,7 +128,9 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		// What can never be proven holds nobody, but upstream's expectations stand.
 		prover.set(time.Time{}, true)
 		store.Unsettled(owner, "uid", pods)
+		require.Error(t, store.EnsureReady(owner))
 		synctest.Wait()
+		require.Equal(t, "ns/owner", <-woken)
 		require.NoError(t, store.EnsureReady(owner))
 		require.False(t, store.SeenOwnWrites(owner))
 	})
@@ -119,6 +139,14 @@ func TestLostAnswersAreSettled(t *testing.T) {
 func TestWhichAnswersAreLost(t *testing.T) {
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+	}
+	failed := func(code int32, message string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+			w.WriteHeader(int(code))
+			assert.NoError(t, json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+				Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Code: code, Message: message}))
+		}
 	}
 	for name, tc := range map[string]struct {
 		answer http.HandlerFunc
@@ -129,6 +157,8 @@ func TestWhichAnswersAreLost(t *testing.T) {
 		"not found":    {status(http.StatusNotFound), false},
 		"timeout":      {status(http.StatusGatewayTimeout), true},
 		"server error": {status(http.StatusInternalServerError), true},
+		"webhook down": {failed(http.StatusInternalServerError, `Internal error occurred: failed calling webhook "quota.example.com": connection refused`), false},
+		"etcd failed":  {failed(http.StatusInternalServerError, "Internal error occurred: etcdserver: request timed out"), true},
 		"cut off":      {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, true},
 		"cut off later": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
@@ -151,6 +181,13 @@ func TestWhichAnswersAreLost(t *testing.T) {
 				_, err := client.CoreV1().Pods("ns").Create(consistency.WithOwner(ctx, store, owner, "uid"), &corev1.Pod{}, metav1.CreateOptions{DryRun: dryRun})
 				require.Error(t, err)
 				require.Equal(t, tc.lost && dryRun == nil, store.EnsureReady(owner) != nil)
+				if strings.HasPrefix(name, "webhook") {
+					require.ErrorContains(t, err, "failed calling webhook", "the controller still gets the answer")
+				}
+			}
+			require.Error(t, client.CoreV1().Pods("ns").Delete(consistency.WithOwner(ctx, store, owner, "uid"), "pod", metav1.DeleteOptions{}))
+			if strings.HasPrefix(name, "webhook") {
+				require.Error(t, store.EnsureReady(owner), "a deletion may have been made in part")
 			}
 		})
 	}
