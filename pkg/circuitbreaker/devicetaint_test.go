@@ -48,6 +48,7 @@ type deviceEvictions struct {
 
 	mu      sync.Mutex // guards what follows
 	down    bool
+	proof   time.Duration // that a proof takes
 	reads   map[string]int
 	reports []string
 }
@@ -113,10 +114,10 @@ func (s deviceGuardStore) GuardDeviceEvictions(ctx context.Context, evictor cons
 }
 
 func (d *deviceEvictions) prove(_ context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
-	time.Sleep(5 * time.Millisecond)
 	d.mu.Lock()
-	down := d.down
+	down, proof := d.down, d.proof
 	d.mu.Unlock()
+	time.Sleep(max(proof, 5*time.Millisecond))
 	switch behind := d.watches[resource.Resource].behind(); {
 	case down:
 		return freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNoServer, Err: errors.New("no server")}
@@ -287,4 +288,32 @@ func TestDeviceTaintedWhileCacheIsBehind(t *testing.T) {
 		require.False(t, d.after(2*moment))
 		require.Equal(t, map[string]int{sliceGVR.Resource: 1, claimGVR.Resource: 1}, d.reads)
 	})
+}
+
+// TestDeviceTaintReplacedWhileJudged: the rule that an eviction stems from goes, and another comes, while
+// proofs are under way. Upstream evicts by the one or the other; an eviction must not be lost in between.
+func TestDeviceTaintReplacedWhileJudged(t *testing.T) {
+	for _, guarded := range []bool{false, true} {
+		t.Run(fmt.Sprintf("guarded=%t", guarded), func(t *testing.T) {
+			runDeviceEvictions(t, guarded, func(d *deviceEvictions) {
+				d.rule(resourceapi.DeviceTaintEffectNoExecute)
+				require.True(t, d.after(9*time.Second))
+				d.mu.Lock()
+				d.proof = 5 * time.Second
+				d.mu.Unlock()
+				require.Equal(t, guarded, d.after(3*time.Second), "stock evicts by the first rule")
+				if !guarded {
+					return
+				}
+				first, err := d.client.Tracker().Get(ruleGVR, "", "rule")
+				require.NoError(t, err)
+				require.NoError(t, d.client.Tracker().Delete(ruleGVR, "", "rule"))
+				d.watches[ruleGVR.Resource].send(watch.Deleted, first)
+				second := first.DeepCopyObject().(*resourceapi.DeviceTaintRule)
+				second.Name, second.UID = "second", "second-uid"
+				d.put(ruleGVR, second)
+				require.False(t, d.after(20*time.Second), "the second rule's eviction is judged, too")
+			})
+		})
+	}
 }
