@@ -23,11 +23,6 @@ import (
 const (
 	// proofAge is how old a proof may be when an eviction is begun.
 	proofAge = 2 * time.Second
-	// evictionsAtOnce is how many evictions of a controller send requests at once. Upstream has no
-	// bound: of a thousand pods that are due together the last would be deleted when it has waited a
-	// minute for the client's rate limiter, on what was known before. Ten keep a client of 20 queries
-	// a second busy, and wait half a second each.
-	evictionsAtOnce = 10
 )
 
 var nodesResource = schema.GroupResource{Resource: "nodes"}
@@ -47,14 +42,17 @@ type EvictionOptions struct {
 // TaintGuard decides on evictions because of node taints when they are due. It promises:
 //
 //   - A pod is deleted only if its node, as the server had it no earlier than when the eviction was due
-//     and no longer than 5 s before the deletion is begun, has taints that the pod, as the server has it
+//     and no longer than 5 s before each write that is part of the deletion, plus the time that it takes
+//     to find that out, has taints that the pod, as the server has it
 //     then, does not tolerate or has tolerated for long enough; and only the pod, by UID, that the
 //     eviction was scheduled for.
 //   - One proof of the nodes answers for all pods; if none can be had, one live read of the node for all
 //     of its pods.
 //   - Nothing is lost: an eviction of which nothing can be known is tried again, and one that was
 //     cancelled on a live read is looked at again when the cache has caught up.
-//   - While the cache is fresh, an eviction is no later than it takes to prove that.
+//   - While the cache is fresh, an eviction is no later than it takes to prove that. Of those that are due
+//     together the last is no later than upstream's, whatever time a request takes, and they cost no more
+//     requests.
 //
 // All methods may be called concurrently.
 type TaintGuard struct {
@@ -63,7 +61,7 @@ type TaintGuard struct {
 	evictor  consistency.Evictor
 	nodes    *liveReads[*corev1.Node]
 	rechecks *rechecks[string]
-	slots    chan struct{}
+	gate     gate
 }
 
 var _ consistency.EvictionGuard = &TaintGuard{}
@@ -78,7 +76,6 @@ func NewTaintGuard(ctx context.Context, o EvictionOptions, evictor consistency.E
 		evictor:         evictor,
 		nodes:           newLiveReads(ctx, o.Controller, nodesResource, o.Reader, evictor.LiveNode),
 		rechecks:        newRechecks[string](ctx),
-		slots:           make(chan struct{}, evictionsAtOnce),
 	}
 }
 
@@ -107,30 +104,41 @@ func (g *TaintGuard) Evict(ctx context.Context, e consistency.Eviction, due time
 		state = &taintState{}
 		e.State = state
 	}
-	view, err := g.view(ctx, e.Node, recent(due, proofAge))
+	view, err := g.view(ctx, e.Node, due)
 	if err != nil {
 		return g.wait(ctx, e, due, metrics.WaitUnknown, err)
 	}
 	if !view.tainted() {
 		return g.cancel(ctx, e, view, &refusal{reason: metrics.CancelNotTainted}, wanted)
 	}
-	select {
-	case g.slots <- struct{}{}:
-		defer func() { <-g.slots }()
-	case <-ctx.Done():
-		return g.wait(ctx, e, due, metrics.WaitFailed, context.Cause(ctx))
+	flight, err := g.gate.enter(ctx)
+	if err != nil {
+		return g.wait(ctx, e, due, metrics.WaitFailed, err)
 	}
-	if oldest := time.Now().Add(-view.maxAge()); view.at.Before(oldest) {
-		if view, err = g.view(ctx, e.Node, oldest); err != nil {
-			return g.wait(ctx, e, due, metrics.WaitUnknown, err)
+	defer flight.leave()
+	if !wanted() {
+		state.end(g.evictionWaits)
+		return nil
+	}
+	var unknown error
+	told := false
+	err = g.evictor.EvictPod(flight.context(ctx), e.Pod, state.dueSince(due), func(pod *corev1.Pod) error {
+		flight.to(aside)
+		defer flight.to(atLimiter)
+		if view.old() {
+			if view, unknown = g.view(ctx, e.Node, due); unknown != nil {
+				return unknown
+			}
 		}
-	}
-	err = g.evictor.EvictPod(ctx, e.Pod, state.dueSince(due), func(pod *corev1.Pod) error {
 		if refused := g.judge(ctx, e, state, view, pod); refused != nil {
 			return refused
 		}
 		if !wanted() {
 			return errUnwanted
+		}
+		if !told {
+			told = true
+			g.gate.afterwards(func() { g.evictor.Evicting(e.Pod) })
 		}
 		return nil
 	})
@@ -139,6 +147,8 @@ func (g *TaintGuard) Evict(ctx context.Context, e consistency.Eviction, due time
 	case err == nil, errors.Is(err, errUnwanted), apierrors.IsNotFound(err):
 		state.end(g.evictionWaits)
 		return nil
+	case unknown != nil:
+		return g.wait(ctx, e, due, metrics.WaitUnknown, unknown)
 	case errors.As(err, &refused):
 		return g.cancel(ctx, e, view, refused, wanted)
 	}
@@ -241,9 +251,12 @@ func (g *TaintGuard) wait(ctx context.Context, e consistency.Eviction, due time.
 		g.Report(e.Pod, e.UID, fmt.Sprintf("Eviction because of the taints of node %s has been due for %s and waits: %s",
 			e.Node, time.Since(state.dueSince(due)).Round(time.Second), why))
 	}
-	// Whole seconds, so that those that wait together are tried together and share what is asked for them.
-	return &consistency.RetryEviction{At: time.Now().Add(delay).Truncate(time.Second), Eviction: e, Cancelled: func() { state.end(g.evictionWaits) }}
+	return &consistency.RetryEviction{At: wholeSecond(time.Now().Add(delay)), Eviction: e, Cancelled: func() { state.end(g.evictionWaits) }}
 }
+
+// wholeSecond is the beginning of t's second, so that those that wait together are tried together and share
+// what is asked for them. Other than Truncate it keeps the monotonic clock, which nobody sets back.
+func wholeSecond(t time.Time) time.Time { return t.Add(-time.Duration(t.Nanosecond())) }
 
 // retryAfter is how long the server wants to be left alone.
 func retryAfter(err error) time.Duration {

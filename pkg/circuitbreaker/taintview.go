@@ -39,12 +39,13 @@ func (v nodeView) String() string {
 
 func (v nodeView) tainted() bool { return v.node != nil && len(noExecute(v.node)) > 0 }
 
-// maxAge is how old the view may be when an eviction is begun on it.
-func (v nodeView) maxAge() time.Duration {
+// old reports whether the view is too old for a deletion that is based on it.
+func (v nodeView) old() bool {
+	age := proofAge
 	if v.live {
-		return liveReadAge
+		age = liveReadAge
 	}
-	return proofAge
+	return time.Since(v.at) > age
 }
 
 // unknownError says that neither a proof nor a live read could be had.
@@ -59,9 +60,11 @@ func (e *unknownError) Error() string {
 
 func (e *unknownError) Unwrap() error { return e.err }
 
-// view returns the node as it was at asOf or later: from the cache if that is proven, else from the server.
-func (g *TaintGuard) view(ctx context.Context, name string, asOf time.Time) (nodeView, error) {
-	if node, at, ok := g.nodes.recall(name, asOf); ok {
+// view returns the node as it was when the eviction was due or later, and no longer ago than is good for a
+// deletion plus the time that it takes to find out: from the cache if that is proven, else from the server.
+func (g *TaintGuard) view(ctx context.Context, name string, due time.Time) (nodeView, error) {
+	asOf, readAsOf := recent(due, proofAge), recent(due, liveReadAge)
+	if node, at, ok := g.nodes.recall(name, readAsOf); ok {
 		return nodeView{node: node, at: at, live: true}, nil
 	}
 	proof := g.Prove(ctx, nodesResource, asOf)
@@ -72,7 +75,7 @@ func (g *TaintGuard) view(ctx context.Context, name string, asOf time.Time) (nod
 		}
 		return nodeView{node: node, at: proof.At}, nil
 	}
-	node, at, err := g.nodes.get(ctx, name, asOf)
+	node, at, err := g.nodes.get(ctx, name, readAsOf)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nodeView{at: at, live: true}, nil
