@@ -105,6 +105,8 @@ type Metrics interface {
 	Fence(resource schema.GroupVersionResource, failed Reason, latency time.Duration)
 	// Bytes were read of a response's body, of a list or a watch.
 	Bytes(resource schema.GroupVersionResource, n int)
+	// List: the metadata list of a quiet proof has ended after latency; failed is empty on success.
+	List(resource schema.GroupVersionResource, failed Reason, latency time.Duration)
 	// Watch: the watch of a quiet proof has ended after latency; failed is empty if it
 	// said something.
 	Watch(resource schema.GroupVersionResource, failed Reason, latency time.Duration)
@@ -122,6 +124,9 @@ func (NoMetrics) Proof(Proof, time.Duration) {}
 
 // Fence implements Metrics.
 func (NoMetrics) Fence(schema.GroupVersionResource, Reason, time.Duration) {}
+
+// List implements Metrics.
+func (NoMetrics) List(schema.GroupVersionResource, Reason, time.Duration) {}
 
 // Watch implements Metrics.
 func (NoMetrics) Watch(schema.GroupVersionResource, Reason, time.Duration) {}

@@ -54,6 +54,50 @@ func (p *Prover) ProveAtOnce(ctx context.Context, gvr schema.GroupVersionResourc
 	return proof, err
 }
 
+// ProveByList is Prove by one metadata list, which is fence and proof in one request, of a cache that is expected
+// to be small and to stand still. If it differs from the list it is given up to wait to catch up, so that a change
+// on its way does not count as missing. A cache of more than Options.SmallCollection objects is not listed.
+func (p *Prover) ProveByList(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time, wait time.Duration) (Proof, error) {
+	r := p.registered(gvr)
+	if r == nil {
+		err := fmt.Errorf("proving %s: %w", gvr.GroupResource(), ErrNotRegistered)
+		return (&failure{reason: ReasonNotRegistered, err: err}).proof(gvr), err
+	}
+	if proof, done := r.unprovable(); done {
+		return proof, nil
+	}
+	start := p.opts.Clock.Now()
+	proof, err := r.shareQuiet(ctx, asOf, func(ctx context.Context, fl *flight[Proof]) Proof {
+		r.mu.Lock()
+		view, held := r.view, r.held
+		r.mu.Unlock()
+		switch small := r.p.opts.SmallCollection; {
+		case view == nil:
+			return r.unknown(ReasonNotRegistered, errors.New("the cache is gone"))
+		case held != "":
+			return r.proveQuiet(ctx, fl)
+		case view.Len() > small:
+			return r.unknown(ReasonTooMany, fmt.Errorf("more than %d objects in the cache", small))
+		default:
+			return r.concluded(r.proveByList(ctx, fl, view, small, wait))
+		}
+	})
+	p.opts.Metrics.Proof(proof, p.opts.Clock.Since(start))
+	return proof, err
+}
+
+// countedList is readList, counted as one request.
+func (r *resource) countedList(ctx context.Context, fl *flight[Proof], limit int) (listing, *failure) {
+	start := r.p.opts.Clock.Now()
+	want, f := r.readList(ctx, fl, limit)
+	failed := Reason("")
+	if f != nil {
+		failed = f.reason
+	}
+	r.p.opts.Metrics.List(r.gvr, failed, r.p.opts.Clock.Since(start))
+	return want, f
+}
+
 func (r *resource) small() bool {
 	r.mu.Lock()
 	view := r.view

@@ -159,7 +159,7 @@ func (r *resource) proveByPage(fence Fence, items []metav1.PartialObjectMetadata
 	want := listing{fence: fence, objects: map[string]object{}, complete: true}
 	want.add(items)
 	if diff := want.compare(view); diff.objects == 0 {
-		r.settled(quiet{base: at, upTo: fence.ResourceVersion, exact: true, empty: len(items) == 0}, fence)
+		r.settled(quiet{base: at, upTo: fence.ResourceVersion, exact: true, content: want.content()}, fence)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -38,11 +39,11 @@ func (r *resource) proveQuiet(ctx context.Context, fl *flight[Proof]) Proof {
 	var f *failure
 	switch {
 	case held == "" && n <= small:
-		proof, f = r.proveByList(ctx, fl, view, small)
+		proof, f = r.proveByList(ctx, fl, view, small, r.p.opts.ConfirmWait)
 	case held == "":
 		proof, f = r.proveByWatch(ctx, fl, view)
 	case n <= small*heldFactor:
-		proof, f = r.proveByList(ctx, fl, view, small*heldFactor)
+		proof, f = r.proveByList(ctx, fl, view, small*heldFactor, r.p.opts.ConfirmWait)
 	default:
 		f = &failure{reason: ReasonRewind, err: errors.New("the cache was not relisted since the server was rewound")}
 	}
@@ -104,9 +105,9 @@ type listing struct {
 }
 
 // proveByList compares a consistent metadata list with the store. The list is a fence
-// itself, so the proof is good for the time it was begun.
-func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view CacheView, limit int) (Proof, *failure) {
-	want, f := r.readList(ctx, fl, limit)
+// itself, so the proof is good for the time it was begun. A store that differs is given up to wait to catch up.
+func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view CacheView, limit int, wait time.Duration) (Proof, *failure) {
+	want, f := r.countedList(ctx, fl, limit)
 	if f != nil {
 		return Proof{}, f
 	}
@@ -130,7 +131,7 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view Cach
 			continue
 		}
 		if diff.objects == 0 && want.complete {
-			if r.unhold(held) && r.settled(quiet{base: at, upTo: upTo, exact: true}, want.fence) {
+			if r.unhold(held) && r.settled(quiet{base: at, upTo: upTo, exact: true, content: want.content()}, want.fence) {
 				if proof, ok := r.lookup(want.fence.TakenAt, MethodList); ok {
 					return proof, nil
 				}
@@ -145,7 +146,7 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view Cach
 		if awaited == "" || diff.extra {
 			awaited = upTo
 		}
-		r.waitFor(ctx, awaited, r.p.opts.ConfirmWait)
+		r.waitFor(ctx, awaited, wait)
 	}
 	switch {
 	case diff.objects == 0 && want.complete:

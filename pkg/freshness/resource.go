@@ -61,10 +61,12 @@ type resource struct {
 }
 
 // quiet says that a store at or past base, or if exact one that stands at base, lacks
-// nothing up to upTo. That of an empty collection is exact, but moves along with a store that stays empty.
+// nothing up to upTo. An exact one moves along with a store whose content stays the same.
 type quiet struct {
-	base, upTo   string
-	exact, empty bool
+	base, upTo string
+	exact      bool
+	// content of the store, of an exact one.
+	content content
 }
 
 func (q *quiet) covers(storeRV string) bool {
@@ -105,12 +107,12 @@ func (r *resource) sample() string {
 }
 
 // left voids a quiet proof of a store that stood still once it has moved, even if it
-// comes back: after a rewind the same RV may mean something else. A store that is still empty on its way to what the
-// proof is about was moved by a bookmark, or by events that have left nothing.
+// comes back: after a rewind the same RV may mean something else. A store that has the same content on its way to what
+// the proof is about was moved by a bookmark, or by events that have left nothing.
 func (r *resource) left(rv string) {
 	switch q := r.quiet; {
 	case !q.exact || rv == q.base:
-	case q.empty && Less(q.base, rv) && Less(rv, q.upTo) && r.view.Len() == 0:
+	case Less(q.base, rv) && Less(rv, q.upTo) && r.has(q.content, rv):
 		r.quiet.base = rv
 	default:
 		r.quiet = quiet{}

@@ -37,6 +37,10 @@ var (
 		"Unix time as of which an informer's cache was last proven to have everything. Absent while nothing is proven.",
 		byResource, nil, metrics.ALPHA, "")
 
+	probeInterval = metrics.NewDesc(informers+"_probe_interval_seconds",
+		"How long after a proof the monitor asks about an informer's cache again, if nothing is amiss. Caches that protected controllers read are asked about so often that they stay within 15 s; the others share what is left of 2 requests a second.",
+		byResource, nil, metrics.ALPHA, "")
+
 	stateChanges = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: informers, Name: "state_changes_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of times an informer's cache has entered a state.",
@@ -47,7 +51,7 @@ var (
 	}, with("outcome"))
 	probeDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem: informers, Name: "probe_duration_seconds", StabilityLevel: metrics.ALPHA, Buckets: latencies,
-		Help: "How long the requests of a probe took, by kind: a fence (consistent list of one object or none) or a short metadata watch.",
+		Help: "How long the requests of a probe took, by kind: a fence (consistent list of one object or none), a list of the metadata of a small collection, or a short metadata watch.",
 	}, with("request"))
 	probeBytes = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: informers, Name: "probe_response_bytes_total", StabilityLevel: metrics.ALPHA,
@@ -65,6 +69,7 @@ var (
 
 const (
 	requestFence = "fence"
+	requestList  = "list"
 	requestWatch = "watch"
 )
 
@@ -95,7 +100,7 @@ func (s *Staleness) Watched(r schema.GroupVersionResource) {
 		stateChanges.WithLabelValues(labels(r, string(state))...).Add(0)
 		probes.WithLabelValues(labels(r, string(state))...).Add(0)
 	}
-	for _, request := range []string{requestFence, requestWatch} {
+	for _, request := range []string{requestFence, requestList, requestWatch} {
 		probeDuration.WithLabelValues(labels(r, request)...)
 	}
 	probeBytes.WithLabelValues(labels(r)...).Add(0)
@@ -144,6 +149,11 @@ func (s *Staleness) Fence(r schema.GroupVersionResource, _ freshness.Reason, lat
 	s.count(r, func() { probeDuration.WithLabelValues(labels(r, requestFence)...).Observe(latency.Seconds()) })
 }
 
+// List implements freshness.Metrics.
+func (s *Staleness) List(r schema.GroupVersionResource, _ freshness.Reason, latency time.Duration) {
+	s.count(r, func() { probeDuration.WithLabelValues(labels(r, requestList)...).Observe(latency.Seconds()) })
+}
+
 // Watch implements freshness.Metrics.
 func (s *Staleness) Watch(r schema.GroupVersionResource, _ freshness.Reason, latency time.Duration) {
 	s.count(r, func() { probeDuration.WithLabelValues(labels(r, requestWatch)...).Observe(latency.Seconds()) })
@@ -183,7 +193,7 @@ func SetCaches(read func() []stalenessmonitor.Cache) {
 
 // DescribeWithStability implements metrics.StableCollector.
 func (*caches) DescribeWithStability(ch chan<- *metrics.Desc) {
-	for _, d := range []*metrics.Desc{stalenessSeconds, stalenessState, stalenessLag, lastProof} {
+	for _, d := range []*metrics.Desc{stalenessSeconds, stalenessState, stalenessLag, lastProof, probeInterval} {
 		ch <- d
 	}
 }
@@ -200,7 +210,7 @@ func (c *caches) CollectWithStability(ch chan<- metrics.Metric) {
 		ch <- metrics.NewLazyConstMetric(d, metrics.GaugeValue, value, labels...)
 	}
 	for _, cache := range read() {
-		if !cache.Served() {
+		if !cache.Served() || !cache.Measured() {
 			continue
 		}
 		r := cache.Resource
@@ -211,6 +221,7 @@ func (c *caches) CollectWithStability(ch chan<- metrics.Metric) {
 			}
 			gauge(stalenessState, value, labels(r, string(state)))
 		}
+		gauge(probeInterval, cache.Every.Seconds(), labels(r))
 		gauge(stalenessLag, float64(cache.Lag.Watch), labels(r, "watch"))
 		gauge(stalenessLag, float64(cache.Lag.Queue), labels(r, "queue"))
 		if !cache.Proven.IsZero() {

@@ -43,7 +43,7 @@ func TestNoSeriesOfWhatIsGone(t *testing.T) {
 	s := &Staleness{}
 	s.Watched(widgets)
 	require.Equal(t, map[string]int{
-		informers + "_state_changes_total": 5, informers + "_probes_total": 5, informers + "_probe_duration_seconds": 2,
+		informers + "_state_changes_total": 5, informers + "_probes_total": 5, informers + "_probe_duration_seconds": 3,
 		informers + "_probe_response_bytes_total": 1, informers + "_rewinds_total": 1,
 		informers + "_ended_watches_total": 1,
 	}, seriesOf(t, "widgets"), "they exist from the start")
@@ -54,6 +54,7 @@ func TestNoSeriesOfWhatIsGone(t *testing.T) {
 		s.Probed(widgets, "fresh", time.Second)
 		s.Entered(widgets, stalenessmonitor.Stalled)
 		s.Fence(widgets, freshness.ReasonNotFound, time.Second)
+		s.List(widgets, "", time.Second)
 		s.Watch(widgets, "", time.Second)
 		s.Bytes(widgets, 100)
 		s.Rewind(widgets)
@@ -74,16 +75,18 @@ func TestCaches(t *testing.T) {
 	SetCaches(func() []stalenessmonitor.Cache {
 		return []stalenessmonitor.Cache{
 			{
-				Resource: widgets, State: stalenessmonitor.Stalled, Proven: time.UnixMilli(1_000_500), Age: 12500 * time.Millisecond,
+				Resource: widgets, State: stalenessmonitor.Stalled, Every: 13 * time.Second, Proven: time.UnixMilli(1_000_500), Age: 12500 * time.Millisecond,
 				Lag: stalenessmonitor.Lag{Watch: 7, Queue: 2},
 			},
 			{Resource: schema.GroupVersionResource{Resource: "unproven"}, State: stalenessmonitor.Unknown, Reason: stalenessmonitor.ReasonNotSynced},
+			{Resource: schema.GroupVersionResource{Resource: "unasked"}, State: stalenessmonitor.Unknown, Reason: stalenessmonitor.ReasonNotProbed},
 			{Resource: gone, State: stalenessmonitor.Unknown, Reason: string(freshness.ReasonNotFound)},
 		}
 	})
 	t.Cleanup(func() { SetCaches(nil) })
 	require.Empty(t, seriesOf(t, "gone"))
-	require.Equal(t, map[string]int{informers + "_state": 5, informers + "_lag_resource_versions": 2}, seriesOf(t, "unproven"), "it has no age")
+	require.Empty(t, seriesOf(t, "unasked"), "its turn has not come: nothing is amiss")
+	require.Equal(t, map[string]int{informers + "_state": 5, informers + "_lag_resource_versions": 2, informers + "_probe_interval_seconds": 1}, seriesOf(t, "unproven"), "it has no age")
 	require.NoError(t, testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(`
 # HELP informer_staleness_seconds [ALPHA] Upper bound on the age of an informer's cache: time since the newest moment of which it is proven to have everything. Absent while nothing is proven.
 # TYPE informer_staleness_seconds gauge
@@ -97,5 +100,9 @@ informer_staleness_lag_resource_versions{group="example.com",resource="widgets",
 informer_staleness_lag_resource_versions{group="example.com",resource="widgets",version="v1",where="watch"} 7
 informer_staleness_lag_resource_versions{group="",resource="unproven",version="",where="queue"} 0
 informer_staleness_lag_resource_versions{group="",resource="unproven",version="",where="watch"} 0
-`), informers+"_seconds", informers+"_last_proof_timestamp_seconds", informers+"_lag_resource_versions"))
+# HELP informer_staleness_probe_interval_seconds [ALPHA] How long after a proof the monitor asks about an informer's cache again, if nothing is amiss. Caches that protected controllers read are asked about so often that they stay within 15 s; the others share what is left of 2 requests a second.
+# TYPE informer_staleness_probe_interval_seconds gauge
+informer_staleness_probe_interval_seconds{group="example.com",resource="widgets",version="v1"} 13
+informer_staleness_probe_interval_seconds{group="",resource="unproven",version=""} 0
+`), informers+"_probe_interval_seconds", informers+"_seconds", informers+"_last_proof_timestamp_seconds", informers+"_lag_resource_versions"))
 }

@@ -19,10 +19,9 @@ import (
 )
 
 const (
-	// Period is how often each cache is fenced.
+	// Period is the least time for a request of a resource, on average. It is also how long a cache that lacks
+	// something may stand still before it is called stalled, and how often informers are looked for.
 	Period = 5 * time.Second
-	// minGap between two probes of different caches, on average.
-	minGap = 25 * time.Millisecond
 	// sampleEvery is how often the stores' resource versions are looked at, which costs no request.
 	sampleEvery = time.Second
 	// stalledFor is how long a cache must have been stalled for something to be done about it.
@@ -35,6 +34,7 @@ const (
 type Prover interface {
 	Fence(ctx context.Context, resource schema.GroupVersionResource) (freshness.Fence, error)
 	Confirm(ctx context.Context, resource schema.GroupVersionResource, asOf time.Time, wait time.Duration) (freshness.Proof, bool)
+	ProveByList(ctx context.Context, resource schema.GroupVersionResource, asOf time.Time, wait time.Duration) (freshness.Proof, error)
 	ProveByWatch(ctx context.Context, resource schema.GroupVersionResource, asOf time.Time) (freshness.Proof, error)
 	Known(resource schema.GroupVersionResource) (freshness.Proof, bool)
 }
@@ -67,6 +67,9 @@ type Options struct {
 	Metrics Metrics
 	// Informers returns the informers that run now.
 	Informers func() map[schema.GroupVersionResource]Informer
+	// Protected reports whether a protected controller reads the cache of a resource, so that its age is to stay
+	// within Bound; nil for none.
+	Protected func(resource schema.GroupVersionResource) bool
 	// Register makes an informer's cache known to the prover, before its first probe.
 	Register func(resource schema.GroupVersionResource, informer Informer)
 	// Forget undoes Register, after the last probe.
@@ -78,7 +81,9 @@ type Options struct {
 
 // Monitor probes every informer's cache.
 type Monitor struct {
-	opts Options
+	opts    Options
+	pace    *pace
+	contact contact
 
 	mu     sync.Mutex
 	caches map[schema.GroupVersionResource]*probed
@@ -86,21 +91,29 @@ type Monitor struct {
 
 // New makes a monitor that does nothing before Run.
 func New(opts Options) *Monitor {
-	return &Monitor{opts: opts, caches: map[schema.GroupVersionResource]*probed{}}
+	if opts.Protected == nil {
+		opts.Protected = func(schema.GroupVersionResource) bool { return false }
+	}
+	now := time.Now()
+	return &Monitor{opts: opts, pace: newPace(now), contact: contact{answered: now}, caches: map[schema.GroupVersionResource]*probed{}}
 }
 
 // Run probes until ctx ends, and returns when no probe is under way any more.
 func (m *Monitor) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	ticker := time.NewTicker(sampleEvery)
+	ticker := time.NewTicker(scheduleEvery)
 	defer ticker.Stop()
 	for tick := 0; ; tick++ {
-		if tick%int(Period/sampleEvery) == 0 {
+		if tick%int(Period/scheduleEvery) == 0 {
 			m.discover(ctx, &wg)
+			m.plan()
 			m.each(func(c *probed) { c.remember() })
 		}
-		m.each(func(c *probed) { c.sample(ctx); c.callForHelp() })
+		if tick%int(sampleEvery/scheduleEvery) == 0 {
+			m.each(func(c *probed) { c.sample(ctx); c.callForHelp() })
+		}
+		m.schedule(ctx, &wg)
 		select {
 		case <-ctx.Done():
 			return
@@ -114,6 +127,7 @@ func (m *Monitor) discover(ctx context.Context, wg *sync.WaitGroup) {
 	informers := m.opts.Informers()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	waiting := 0
 	for gvr, c := range m.caches {
 		// A factory may hand out another face of the same informer each time.
 		if informer := informers[gvr]; informer == nil || informer.GetStore() != c.informer.GetStore() {
@@ -121,6 +135,14 @@ func (m *Monitor) discover(ctx context.Context, wg *sync.WaitGroup) {
 			delete(m.caches, gvr)
 			m.opts.Metrics.Unwatched(gvr)
 			klog.FromContext(ctx).V(2).Info("An informer's cache is no longer monitored", "resource", gvr)
+			wg.Go(func() {
+				c.probes.Wait()
+				m.forget(c)
+			})
+			continue
+		}
+		if c.setProtected(m.opts.Protected(gvr)) {
+			waiting++
 		}
 	}
 	for gvr, informer := range informers {
@@ -129,14 +151,15 @@ func (m *Monitor) discover(ctx context.Context, wg *sync.WaitGroup) {
 		}
 		m.opts.Register(gvr, informer)
 		m.opts.Metrics.Watched(gvr)
-		probing, cancel := context.WithCancel(ctx)
-		c := &probed{m: m, gvr: gvr, informer: informer, stop: cancel, given: make(chan freshness.Fence, 1), state: Unknown, reason: ReasonNotProbed, since: time.Now()}
+		c := &probed{m: m, gvr: gvr, informer: informer, protected: m.opts.Protected(gvr), stretch: 1, state: Unknown, reason: ReasonNotProbed, since: time.Now()}
+		c.ctx, c.stop = context.WithCancel(ctx)
+		c.count()
+		if !c.protected {
+			waiting++
+		}
+		c.quick = waiting <= quickFirst
 		m.caches[gvr] = c
 		m.opts.Metrics.Entered(gvr, Unknown)
-		wg.Go(func() {
-			c.run(probing)
-			m.forget(c)
-		})
 	}
 }
 
@@ -161,16 +184,9 @@ func (m *Monitor) each(visit func(*probed)) {
 	}
 }
 
-// period is Period, or more if there are very many caches.
-func (m *Monitor) period() time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return max(Period, time.Duration(len(m.caches))*minGap)
-}
-
 var seed = maphash.MakeSeed()
 
-// phase spreads the probes of different resources over the period.
+// phase spreads the first probes of different resources over a time.
 func phase(gvr schema.GroupVersionResource, period time.Duration) time.Duration {
 	return time.Duration(maphash.Comparable(seed, gvr) % uint64(period))
 }
@@ -196,13 +212,15 @@ func (m *Monitor) Rewound(gvr schema.GroupVersionResource) {
 	}
 }
 
-// Fenced tells of a fence that was taken, by whomever: one that a proof needed stands in for the monitor's next.
+// Fenced tells of a fence that was taken, by whomever. A cache is asked about when its last proof has become too old,
+// so a fence that somebody's proof needed stands in for one of the monitor's if the cache passes it.
 func (m *Monitor) Fenced(gvr schema.GroupVersionResource, f freshness.Fence) {
 	m.mu.Lock()
 	c := m.caches[gvr]
 	m.mu.Unlock()
 	if c != nil {
-		c.give(f)
+		m.answers()
+		c.fenced(context.Background(), f)
 	}
 }
 

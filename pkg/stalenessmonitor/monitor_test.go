@@ -6,7 +6,7 @@ package stalenessmonitor
 import (
 	"context"
 	"errors"
-	"slices"
+	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -15,174 +15,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 )
-
-var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-
-// slowestBookmark is when kube-apiserver sends the bookmark of a watch of 3 s at the latest: 2 s before the end, and it
-// looks once a second.
-const slowestBookmark = 2250 * time.Millisecond
-
-// world is a server, one informer's cache of it, and a prover that knows both.
-type world struct {
-	mu sync.Mutex
-	// server is the RV that a fence returns; changed the RV of the resource's last change.
-	server, changed  int
-	changes          []int
-	stored           int
-	received         int
-	fences           []freshness.Fence
-	quietUpTo        int
-	failure          *freshness.Error
-	answerAfter      time.Duration // of fences
-	answerWatchAfter time.Duration
-	fenced, watched  int
-	objects          cache.Store
-	moves            bool   // the cache follows at once
-	end, begin       func() // the informer is gone, or back
-}
-
-func newWorld() *world {
-	return &world{server: 100, changed: 100, stored: 100, received: 100, moves: true, answerWatchAfter: 1700 * time.Millisecond, objects: cache.NewStore(cache.MetaNamespaceKeyFunc)}
-}
-
-type face struct {
-	cache.Store
-	w *world
-}
-
-func (f face) LastStoreSyncResourceVersion() string {
-	f.w.mu.Lock()
-	defer f.w.mu.Unlock()
-	return rv(f.w.stored)
-}
-
-// List returns the object of the change that took the store where it is, if it was one.
-func (f face) List() []any {
-	f.w.mu.Lock()
-	defer f.w.mu.Unlock()
-	if !slices.Contains(f.w.changes, f.w.stored) {
-		return nil
-	}
-	return []any{&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: rv(f.w.stored)}}}
-}
-
-func rv(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.Itoa(n)
-}
-
-func (w *world) GetStore() cache.Store { return face{w.objects, w} }
-
-func (w *world) LastSyncResourceVersion() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return rv(w.received)
-}
-
-// change makes n changes of the resource, and returns the RV of the last.
-func (w *world) change(n int) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.server += n
-	w.changed = w.server
-	w.changes = append(w.changes, w.changed)
-	if w.moves {
-		w.stored, w.received = w.changed, w.changed
-	}
-	return w.changed
-}
-
-// next is the first change after an RV, 0 if none is known.
-func (w *world) next(stored int) int {
-	for _, at := range w.changes {
-		if at > stored {
-			return at
-		}
-	}
-	return 0
-}
-
-func (w *world) set(change func(*world)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	change(w)
-}
-
-// requests returns how many fences and watches there were.
-func (w *world) requests() (fenced, watched int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.fenced, w.watched
-}
-
-func (w *world) Fence(context.Context, schema.GroupVersionResource) (freshness.Fence, error) {
-	w.mu.Lock()
-	after := w.answerAfter
-	w.mu.Unlock()
-	time.Sleep(after)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.fenced++
-	if w.failure != nil {
-		return freshness.Fence{}, w.failure
-	}
-	f := freshness.Fence{ResourceVersion: rv(w.server), TakenAt: time.Now()}
-	w.fences = append(w.fences, f)
-	return f, nil
-}
-
-func (w *world) Known(schema.GroupVersionResource) (freshness.Proof, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := len(w.fences) - 1; i >= 0; i-- {
-		f := w.fences[i]
-		if freshness.Passed(rv(w.stored), f.ResourceVersion) || freshness.Passed(rv(w.quietUpTo), f.ResourceVersion) {
-			return freshness.Proof{Outcome: freshness.Proven, At: f.TakenAt, ResourceVersion: f.ResourceVersion}, true
-		}
-	}
-	return freshness.Proof{}, false
-}
-
-func (w *world) Confirm(_ context.Context, gvr schema.GroupVersionResource, asOf time.Time, wait time.Duration) (freshness.Proof, bool) {
-	for end := time.Now().Add(wait); ; time.Sleep(10 * time.Millisecond) {
-		if proof, ok := w.Known(gvr); ok && !proof.At.Before(asOf) {
-			return proof, true
-		}
-		if !time.Now().Before(end) {
-			return freshness.Proof{}, false
-		}
-	}
-}
-
-func (w *world) ProveByWatch(context.Context, schema.GroupVersionResource, time.Time) (freshness.Proof, error) {
-	w.mu.Lock()
-	after := w.answerWatchAfter
-	w.mu.Unlock()
-	time.Sleep(after)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.watched++
-	fenced, _ := strconv.Atoi(w.fences[len(w.fences)-1].ResourceVersion)
-	switch {
-	case w.failure != nil:
-		return freshness.Proof{Outcome: freshness.Unknown, Reason: w.failure.Reason, Err: w.failure.Err}, nil
-	case w.stored < w.changed && w.next(w.stored) > fenced:
-		w.quietUpTo = fenced
-		return freshness.Proof{Outcome: freshness.Proven, ResourceVersion: rv(w.stored), Ahead: rv(w.next(w.stored))}, nil
-	case w.stored < w.changed:
-		return freshness.Proof{Outcome: freshness.Stale, ResourceVersion: rv(w.stored + 1), Events: w.changed - w.stored}, nil
-	}
-	w.quietUpTo = w.server
-	return freshness.Proof{Outcome: freshness.Proven, ResourceVersion: rv(w.stored)}, nil
-}
 
 // counts is a Metrics.
 type counts struct {
@@ -193,6 +29,10 @@ type counts struct {
 	stalled int
 	// registered counts what is known to the prover.
 	registered map[schema.GroupVersionResource]int
+}
+
+func newCounts() *counts {
+	return &counts{watched: map[schema.GroupVersionResource]bool{}, probed: map[string]int{}, entered: map[State]int{}, registered: map[schema.GroupVersionResource]int{}}
 }
 
 func (c *counts) note(change func()) {
@@ -222,7 +62,7 @@ func (c *counts) Entered(_ schema.GroupVersionResource, s State) { c.note(func()
 func run(t *testing.T, w *world, test func(m *Monitor, c *counts, look func() Cache)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := &counts{watched: map[schema.GroupVersionResource]bool{}, probed: map[string]int{}, entered: map[State]int{}, registered: map[schema.GroupVersionResource]int{}}
+		c := newCounts()
 		var gone atomic.Bool
 		m := New(Options{
 			Prover: w, Metrics: c,
@@ -234,8 +74,10 @@ func run(t *testing.T, w *world, test func(m *Monitor, c *counts, look func() Ca
 				}
 				return map[schema.GroupVersionResource]Informer{pods: w}
 			},
-			Stalled: func(schema.GroupVersionResource, string) { c.note(func() { c.stalled++ }) },
+			Protected: func(schema.GroupVersionResource) bool { return true },
+			Stalled:   func(schema.GroupVersionResource, string) { c.note(func() { c.stalled++ }) },
 		})
+		w.m = m
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); m.Run(ctx) }()
@@ -264,11 +106,11 @@ func TestFreshWhileBusy(t *testing.T) {
 		busy(w, time.Minute)
 		got := look()
 		require.Equal(t, Fresh, got.State)
-		require.Less(t, got.Age, Period+2*time.Second)
+		require.Less(t, got.Age, busyEvery+2*time.Second)
 		require.Equal(t, Lag{}, got.Lag)
-		fenced, watched := w.requests()
-		require.Zero(t, watched, "a busy resource needs no watch")
-		require.InDelta(t, 12, fenced, 1, "one request in a period")
+		n := w.requests()
+		require.Zero(t, n.watched+n.listed, "a busy resource needs fences alone")
+		require.InDelta(t, 7, n.fenced, 1)
 		require.NotEmpty(t, got.History)
 	})
 }
@@ -282,11 +124,10 @@ func TestQuietIsNotStale(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 			if got := look(); got.State != Unknown {
 				require.Equal(t, Quiet, got.State)
-				require.Less(t, got.Age, 2*Period+5*time.Second)
+				require.Less(t, got.Age, Bound)
 			}
 		}
-		fenced, watched := w.requests()
-		require.LessOrEqual(t, fenced+watched, 13, "on average one request in a period")
+		require.LessOrEqual(t, w.requests().all(), 12, "two requests in 11.5 s")
 		require.Zero(t, c.count(Stalled)+c.count(Lagging))
 	})
 }
@@ -320,25 +161,29 @@ func TestLateIsNotQuiet(t *testing.T) {
 				w.set(func(w *world) { w.stored, w.received = at, at })
 			}
 			time.Sleep(every)
-			require.LessOrEqual(t, look().Age, Period+2*time.Second+held*every, "after %d changes", i)
+			require.LessOrEqual(t, look().Age, movingEvery+2*time.Second+held*every, "after %d changes", i)
 		}
 	})
 }
 
-// However far its events or bookmarks are apart, a resource costs one request in a period, and its age keeps its bound.
+// However far its events or bookmarks are apart, a resource costs one request in a Period, and its age keeps its bound.
 func TestCostWhateverTheGaps(t *testing.T) {
 	event := func(w *world) { w.change(1) }
 	bookmark := func(w *world) { w.set(func(w *world) { w.stored, w.received = w.server, w.server }) }
-	for _, gap := range []time.Duration{500, 1500, 2000, 2700, 3000, 3300, 3700, 4000, 4500, 5000, 5300, 7000, 11000, 13000} {
+	for _, gap := range []time.Duration{500, 1500, 2000, 2700, 3000, 3300, 3700, 4000, 4500, 5000, 5300, 7000, 11000, 13000, 60000} {
 		gap *= time.Millisecond
-		t.Run(gap.String(), func(t *testing.T) { costs(t, gap, event) })
-		t.Run("bookmark/"+gap.String(), func(t *testing.T) { costs(t, gap, bookmark) })
+		for _, size := range []int{20, large} {
+			t.Run(fmt.Sprintf("%v of %d", gap, size), func(t *testing.T) { costs(t, size, gap, event) })
+		}
+		for _, size := range []int{0, 20, large} {
+			t.Run(fmt.Sprintf("bookmark/%v of %d", gap, size), func(t *testing.T) { costs(t, size, gap, bookmark) })
+		}
 	}
 }
 
-func costs(t *testing.T, gap time.Duration, move func(*world)) {
+func costs(t *testing.T, size int, gap time.Duration, move func(*world)) {
 	w := newWorld()
-	w.answerWatchAfter = slowestBookmark
+	w.size, w.answerWatchAfter = size, slowestBookmark
 	run(t, w, func(_ *Monitor, c *counts, look func() Cache) {
 		const lasts = 5 * time.Minute
 		var oldest time.Duration
@@ -351,37 +196,28 @@ func costs(t *testing.T, gap time.Duration, move func(*world)) {
 				move(w)
 			}
 		}
-		fenced, watched := w.requests()
-		require.LessOrEqual(t, fenced+watched, int(lasts/Period)+1, "%d fences, %d watches", fenced, watched)
-		require.GreaterOrEqual(t, fenced, int(lasts/Period)/2)
-		require.LessOrEqual(t, oldest, 2*Period+5*time.Second)
-		require.Zero(t, c.count(Stalled)+c.count(Lagging))
-	})
-}
-
-// With very many caches the period is longer, but what the bound leaves for a watch is not.
-func TestTimeLeftWhateverThePeriod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		_, err := w.Fence(t.Context(), pods)
-		require.NoError(t, err)
-		c := &probed{m: New(Options{Prover: w}), gvr: pods, state: Quiet}
-		for _, period := range []time.Duration{Period, 3 * Period} {
-			w.fences[0].TakenAt = time.Now().Add(-period - confirmWait)
-			require.True(t, c.hasTime(period), "period %v, no fence left out", period)
-			w.fences[0].TakenAt = time.Now().Add(-2*period - confirmWait)
-			require.False(t, c.hasTime(period), "period %v, one fence left out", period)
+		n := w.requests()
+		most := int(lasts/Period) + 1
+		if size <= smallList && (size == 0 || gap > moveWait+confirmWait) {
+			most = int(lasts/(busyEvery-time.Second/2)) + 2
 		}
+		require.LessOrEqual(t, n.all(), most, "%+v", n)
+		require.LessOrEqual(t, oldest, Bound)
+		require.Zero(t, c.count(Stalled)+c.count(Lagging))
+		require.Equal(t, 1, c.count(Unknown), "before its first probe")
 	})
 }
 
 // What a breaker's proof needs comes in place of what the monitor would have asked, not on top.
 func TestFencesOfOthersStandIn(t *testing.T) {
-	for _, test := range []struct{ every, changes, own time.Duration }{
+	for _, test := range []struct {
+		every, changes time.Duration
+		own            int // of the monitor in 2 min
+	}{
 		{every: 2 * time.Second, changes: 500 * time.Millisecond},
-		{every: 4900 * time.Millisecond, changes: 500 * time.Millisecond},
-		{every: 8 * time.Second, changes: 500 * time.Millisecond, own: 8 * time.Second},
-		{every: 2 * time.Second, changes: time.Hour},
+		{every: 7 * time.Second, changes: 500 * time.Millisecond},
+		{every: 20 * time.Second, changes: 500 * time.Millisecond, own: 12},
+		{every: 2 * time.Second, changes: time.Hour, own: 12},
 	} {
 		t.Run(test.every.String()+" "+test.changes.String(), func(t *testing.T) {
 			w := newWorld()
@@ -401,16 +237,12 @@ func TestFencesOfOthersStandIn(t *testing.T) {
 						m.Fenced(pods, f)
 					}
 					if time.Since(began) > 20*time.Second {
-						require.LessOrEqual(t, look().Age, 2*Period+5*time.Second)
+						require.LessOrEqual(t, look().Age, Bound)
 					}
 				}
-				fenced, watched := w.requests()
-				own := 0
-				if test.own > 0 {
-					own = int(lasts / test.own)
-				}
-				require.LessOrEqual(t, fenced, others+own+2, "%d of others", others)
-				require.LessOrEqual(t, watched, int(lasts/(2*Period))+1)
+				n := w.requests()
+				require.LessOrEqual(t, n.fenced, others+test.own+3, "%d of others", others)
+				require.LessOrEqual(t, n.watched, test.own+1)
 			})
 		})
 	}
@@ -436,9 +268,8 @@ func TestHeldWatchIsNoticed(t *testing.T) {
 		got = look()
 		require.Equal(t, Stalled, got.State)
 		require.GreaterOrEqual(t, got.Age, time.Since(held), "the age is never below the truth")
-		require.LessOrEqual(t, got.Age, time.Since(held)+Period+2*time.Second)
-		_, watched := w.requests()
-		require.Equal(t, 1, watched, "one watch finds it, none are needed while it lasts")
+		require.LessOrEqual(t, got.Age, time.Since(held)+movingEvery+2*time.Second)
+		require.Equal(t, 1, w.requests().watched, "one watch finds it, none are needed while it lasts")
 		c.note(func() {
 			require.InDelta(t, time.Since(got.Since)/time.Second, c.stalled, 4, "help is called for every second")
 		})
@@ -472,12 +303,12 @@ func TestHeldAtTheFence(t *testing.T) {
 					}
 				}()
 				busy(w, 20*time.Second)
-				fenced, _ := w.requests()
-				go busy(w, 2*Period)
-				for n := fenced; n == fenced; n, _ = w.requests() {
+				fenced := w.requests().fenced
+				go busy(w, 2*busyEvery)
+				for w.requests().fenced == fenced {
 					time.Sleep(time.Millisecond)
 				}
-				time.Sleep(Period + after) // The next one is taken now.
+				time.Sleep(movingEvery + after) // The next one is taken now.
 				w.set(func(w *world) { w.moves = false })
 				held := time.Now()
 				go busy(w, 20*time.Second)
@@ -485,10 +316,10 @@ func TestHeldAtTheFence(t *testing.T) {
 					require.Less(t, time.Since(held), 10*time.Second)
 					time.Sleep(100 * time.Millisecond)
 				}
-				time.Sleep(3 * time.Second)
+				time.Sleep(Period)
 				require.Equal(t, Stalled, look().State)
 				require.GreaterOrEqual(t, look().Age+time.Second/2, time.Since(held))
-				require.LessOrEqual(t, look().Age, time.Since(held)+Period+2*time.Second)
+				require.LessOrEqual(t, look().Age, time.Since(held)+movingEvery+2*time.Second)
 				time.Sleep(20 * time.Second) // The changes end.
 			})
 		})
@@ -527,28 +358,26 @@ func TestDelayedWatchLags(t *testing.T) {
 				got := look()
 				require.Equal(t, Lagging, got.State, "after %s", time.Since(began))
 				require.GreaterOrEqual(t, got.Age, (delay-1)*time.Second)
-				require.LessOrEqual(t, got.Age, delay*time.Second+Period+2*time.Second)
+				require.LessOrEqual(t, got.Age, delay*time.Second+Period+2*time.Second, "it is asked about more often")
 			}
 		}
-		_, watched := w.requests()
-		require.LessOrEqual(t, watched, 2, "late events show the lag without a request")
+		require.LessOrEqual(t, w.requests().watched, 2, "late events show the lag without a request")
 	})
 }
 
 func TestServerThatPushesBack(t *testing.T) {
 	for reason, most := range map[freshness.Reason]int{
-		freshness.ReasonThrottled: 8, freshness.ReasonTimeout: 8, freshness.ReasonForbidden: 7, freshness.ReasonNoServer: 37,
+		freshness.ReasonThrottled: 8, freshness.ReasonTimeout: 8, freshness.ReasonForbidden: 7, freshness.ReasonNoServer: 18,
 	} {
 		t.Run(string(reason), func(t *testing.T) {
 			w := newWorld()
 			run(t, w, func(_ *Monitor, _ *counts, look func() Cache) {
 				busy(w, 10*time.Second)
 				w.set(func(w *world) {
-					w.fenced, w.failure = 0, &freshness.Error{Resource: pods, Reason: reason, Err: errors.New("no")}
+					w.requestCounts, w.failure = requestCounts{}, &freshness.Error{Resource: pods, Reason: reason, Err: errors.New("no")}
 				})
 				time.Sleep(3 * time.Minute)
-				fenced, _ := w.requests()
-				require.LessOrEqual(t, fenced, most)
+				require.LessOrEqual(t, w.requests().all(), most)
 				got := look()
 				require.Equal(t, Unknown, got.State)
 				require.Equal(t, string(reason), got.Reason)
@@ -567,18 +396,17 @@ func TestOneTimeoutIsNoAlarm(t *testing.T) {
 	run(t, w, func(_ *Monitor, c *counts, look func() Cache) {
 		busy(w, 20*time.Second)
 		unknown := c.count(Unknown)
-		fenced, _ := w.requests()
+		fenced := w.requests().fenced
 		w.set(func(w *world) {
 			w.answerAfter, w.failure = 10*time.Second, &freshness.Error{Resource: pods, Reason: freshness.ReasonTimeout, Err: errors.New("no answer")}
 		})
-		for n := fenced; n == fenced; n, _ = w.requests() {
+		for w.requests().fenced == fenced {
 			busy(w, time.Second)
 		}
 		w.set(func(w *world) { w.answerAfter, w.failure = 0, nil })
 		for range 8 {
 			busy(w, time.Second)
-			got, _ := w.requests()
-			require.Equal(t, fenced+1, got)
+			require.Equal(t, fenced+1, w.requests().fenced)
 		}
 		busy(w, 20*time.Second)
 		require.Equal(t, Fresh, look().State)
@@ -592,13 +420,16 @@ func TestUnansweredIsNotCalledFresh(t *testing.T) {
 	run(t, w, func(_ *Monitor, _ *counts, look func() Cache) {
 		busy(w, 20*time.Second)
 		w.set(func(w *world) { w.answerAfter = 2 * time.Minute })
-		time.Sleep(knownPeriods*Period - Period)
+		busy(w, 2*time.Second) // What was asked before is answered.
+		proof, ok := w.Known(pods)
+		require.True(t, ok)
+		time.Sleep(time.Until(proof.At.Add(outageAfter - time.Second)))
 		require.Equal(t, Fresh, look().State)
-		time.Sleep(Period + 2*time.Second)
+		time.Sleep(3 * time.Second)
 		got := look()
 		require.Equal(t, Unknown, got.State)
 		require.Equal(t, string(freshness.ReasonTimeout), got.Reason)
-		require.Contains(t, got.Detail, "nothing has been answered for 35s")
+		require.Contains(t, got.Detail, "nothing has been answered for 30s")
 		w.set(func(w *world) { w.answerAfter = 0 })
 		busy(w, 3*time.Minute)
 		require.Equal(t, Fresh, look().State)
@@ -631,8 +462,7 @@ func TestNotSyncedIsNotAsked(t *testing.T) {
 	run(t, w, func(_ *Monitor, _ *counts, look func() Cache) {
 		time.Sleep(time.Minute)
 		require.Equal(t, ReasonNotSynced, look().Reason)
-		fenced, _ := w.requests()
-		require.Zero(t, fenced)
+		require.Zero(t, w.requests().all())
 	})
 }
 
@@ -661,10 +491,9 @@ func TestNothingIsLeftOfWhatIsGone(t *testing.T) {
 		require.Empty(t, m.Caches())
 		require.False(t, c.watches(pods))
 		c.note(func() { require.Zero(t, c.registered[pods]) })
-		fenced, watched := w.requests()
+		before := w.requests()
 		time.Sleep(time.Minute)
-		fencedLater, watchedLater := w.requests()
-		require.Equal(t, [2]int{fenced, watched}, [2]int{fencedLater, watchedLater}, "nobody asks about it")
+		require.Equal(t, before, w.requests(), "nobody asks about it")
 
 		w.begin()
 		busy(w, time.Minute)

@@ -4,6 +4,7 @@
 package stalenessmonitor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,121 +16,165 @@ import (
 )
 
 const (
-	// confirmWait is how long a cache is given to pass its fence before it is asked about, and moveWait how
-	// much longer if it moves, so that its events answer and no watch is needed.
+	// confirmWait is how long a cache is given to pass its fence, or to equal its list, before it is asked about or
+	// called behind, and moveWait how much longer if it moves, so that its events answer and no watch is needed.
 	confirmWait = 1500 * time.Millisecond
 	moveWait    = 1500 * time.Millisecond
 	// watchTime is what a watch that proves a cache quiet takes at most, if it is answered at once.
 	watchTime = freshness.DefaultWatchSeconds * time.Second
-	// boundSlack is by how much the age of a quiet cache may exceed two periods; see doc.go.
-	boundSlack = 5 * time.Second
+	// recentFence is how long ago a fence was taken, by whomever, that a watch needs no other one.
+	recentFence = time.Second
 	// refusedWait is how long a resource is not asked about that only an operator can mend.
 	refusedWait = 30 * time.Second
-	// maxBackoff bounds how long a server that pushes back is left alone.
-	maxBackoff = 8 * Period
+	// failedWait is how long a resource is not asked about after a failure, doubled with each in a row up to maxBackoff.
+	failedWait = 10 * time.Second
+	maxBackoff = 40 * time.Second
 
 	reasonNotFound = string(freshness.ReasonNotFound)
 )
 
-// run probes the cache until ctx ends.
-func (c *probed) run(ctx context.Context) {
-	due := time.Now().Add(phase(c.gvr, c.m.period()))
-	for {
-		timer := time.NewTimer(time.Until(due))
-		var given freshness.Fence
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case given = <-c.given:
-			timer.Stop()
-			if !c.isNews(given) {
-				continue
-			}
-			due = given.TakenAt
-		case <-timer.C:
-		}
-		wait := c.probe(ctx, given)
-		if due = due.Add(wait); due.Before(time.Now()) {
-			due = time.Now()
-		}
-	}
-}
-
-// probe asks once how old the cache is, with the fence given, or else one of its own, and returns after what
-// time to ask again.
-func (c *probed) probe(ctx context.Context, given freshness.Fence) time.Duration {
-	period := c.m.period()
-	if c.informer.GetStore().LastStoreSyncResourceVersion() == "" {
-		return sampleEvery // There is nothing yet that could be old.
-	}
+// probe asks once how old the cache is.
+func (c *probed) probe(ctx context.Context) {
 	began := time.Now()
-	outcome, wait := c.ask(ctx, given, period)
+	c.begin()
+	outcome := c.ask(ctx)
 	if ctx.Err() != nil {
-		return wait
+		return
 	}
 	if outcome != reasonNotFound {
 		c.m.opts.Metrics.Probed(c.gvr, outcome, time.Since(began))
 	}
 	c.evaluate(ctx)
-	return wait
 }
 
-func (c *probed) ask(ctx context.Context, fence freshness.Fence, period time.Duration) (outcome string, wait time.Duration) {
-	c.begin()
-	own := fence.TakenAt.IsZero()
-	if own {
+// ask returns the state that it has found, or the reason for which it has learned nothing.
+func (c *probed) ask(ctx context.Context) (outcome string) {
+	c.mu.Lock()
+	way, every := c.way(time.Now())
+	fence := c.fences[0].Fence
+	healthy := c.state.healthy()
+	c.mu.Unlock()
+	hurried := true
+	switch {
+	case way == byList:
+		return c.byList(ctx, time.Now())
+	case way != byWatch || time.Since(fence.TakenAt) > recentFence:
+		c.m.sends()
 		var err error
 		if fence, err = c.m.opts.Prover.Fence(ctx, c.gvr); err != nil {
-			outcome, wait = c.failed(ctx, err, period)
-			return outcome, c.fromNow(wait)
+			return c.failed(ctx, err)
 		}
-	}
-	c.fenced(ctx, fence)
-	stored := c.informer.GetStore().LastStoreSyncResourceVersion()
-	_, confirmed := c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, confirmWait)
-	if !confirmed && c.moves(stored) && c.hasTime(period) {
-		_, confirmed = c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, moveWait)
-	}
-	if confirmed {
-		c.evaluate(ctx)
-		return string(c.current()), period
-	}
-	if c.knownBehind() {
-		return string(Lagging), period
-	}
-	if !own && time.Since(c.watched) < 2*period {
-		return string(c.current()), period // However often others take fences, watches stay rare.
-	}
-	c.watched = time.Now()
-	proof, err := c.m.opts.Prover.ProveByWatch(ctx, c.gvr, fence.TakenAt)
-	switch proof.Outcome {
-	case freshness.Proven:
-		if proof.Ahead != "" && !c.gets(ctx, proof.Ahead) {
-			// All up to the fence is there, but nothing after it comes.
-			proof.ResourceVersion, proof.Events = proof.Ahead, 1
-			c.found(ctx, proof)
-			return string(c.current()), period
+		c.m.answers()
+		c.fenced(ctx, fence)
+		var ok bool
+		if ok, hurried = c.confirmed(ctx, fence, way == byWatch && every == stillEvery); ok {
+			c.evaluate(ctx)
+			return string(c.current())
 		}
-		c.evaluate(ctx)
-		if c.wasLate() {
-			return string(c.current()), period // Or the age would exceed what is promised of a busy resource.
+		if c.knownBehind() {
+			return string(Lagging)
 		}
-		return string(c.current()), 2 * period // The watch was one request more.
-	case freshness.Stale:
-		c.found(ctx, proof)
-		return string(Stalled), period
+		c.again()
 	}
-	c.inconclusive(proof, err)
-	return string(proof.Reason), c.fromNow(max(2*period, proof.RetryAfter))
+	if c.listable() {
+		return c.byList(ctx, fence.TakenAt)
+	}
+	return c.byWatch(ctx, fence, hurried && healthy)
 }
 
-// fromNow is the wait from the beginning of the probe that is one of d from now: what has failed late is not asked
-// for again at once.
-func (c *probed) fromNow(d time.Duration) time.Duration {
+// confirmed gives the cache time to pass its fence, if there is time. hurried is true if it had less than confirmWait.
+func (c *probed) confirmed(ctx context.Context, fence freshness.Fence, still bool) (ok, hurried bool) {
+	stored := c.informer.GetStore().LastStoreSyncResourceVersion()
+	wait := max(0, min(confirmWait, c.timeLeft()))
+	if still {
+		wait = 0 // Nothing is expected.
+	}
+	if _, ok := c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, wait); ok || wait < confirmWait {
+		return ok, wait < confirmWait
+	}
+	if c.moves(stored) && c.timeLeft() >= moveWait {
+		_, ok = c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, moveWait)
+	}
+	return ok, false
+}
+
+// timeLeft is how long a healthy cache may be given before it is asked about by a list or a watch, so that its age
+// keeps its bound.
+func (c *probed) timeLeft() time.Duration {
+	proof, proven := c.m.opts.Prover.Known(c.gvr)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Since(c.began) + d
+	if !c.protected || !proven || !c.state.healthy() {
+		return time.Hour
+	}
+	rest := watchTime
+	if c.objects <= smallList && c.undecided == 0 {
+		rest = confirmWait
+	}
+	return time.Duration(float64(Bound)*c.stretch) - time.Since(proof.At) - rest
+}
+
+func (c *probed) listable() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.objects <= smallList && c.undecided == 0
+}
+
+// again notes that the probe takes one request more.
+func (c *probed) again() {
+	c.m.pace.spend()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests++
+}
+
+// byList lists the collection, which is fence and proof in one.
+func (c *probed) byList(ctx context.Context, asOf time.Time) (outcome string) {
+	c.m.sends()
+	proof, err := c.m.opts.Prover.ProveByList(ctx, c.gvr, asOf, confirmWait)
+	return c.concluded(ctx, proof, err, true)
+}
+
+// byWatch takes a short watch, which shows what came up to the fence. A cache that was given no time to pass the
+// fence is given time now to pass what the watch shows.
+func (c *probed) byWatch(ctx context.Context, fence freshness.Fence, wait bool) (outcome string) {
+	c.m.sends()
+	proof, err := c.m.opts.Prover.ProveByWatch(ctx, c.gvr, fence.TakenAt)
+	if proof.Outcome == freshness.Proven && proof.Ahead != "" && !c.gets(ctx, proof.Ahead) {
+		// All up to the fence is there, but nothing after it comes.
+		proof.Outcome, proof.ResourceVersion, proof.Events = freshness.Stale, proof.Ahead, 1
+	} else if wait && proof.Outcome == freshness.Stale && c.gets(ctx, proof.ResourceVersion) {
+		proof = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonRegressed, Err: errors.New("the cache moved")}
+	}
+	return c.concluded(ctx, proof, err, false)
+}
+
+// concluded notes what a list or a watch has shown.
+func (c *probed) concluded(ctx context.Context, proof freshness.Proof, err error, listed bool) (outcome string) {
+	if proof.Outcome != freshness.Unknown || !unreached(proof.Reason) {
+		c.m.answers()
+	}
+	switch proof.Outcome {
+	case freshness.Proven:
+		c.mu.Lock()
+		c.failures, c.failure, c.failureErr, c.undecided = 0, "", "", 0
+		c.mu.Unlock()
+		c.evaluate(ctx)
+		return string(c.current())
+	case freshness.Stale:
+		c.found(ctx, proof)
+		return string(Stalled)
+	}
+	if undecided[proof.Reason] || !listed {
+		return c.inconclusive(proof, err)
+	}
+	return c.failed(ctx, &freshness.Error{Resource: c.gvr, Reason: proof.Reason, RetryAfter: proof.RetryAfter, Err: cmp.Or(err, proof.Err)})
+}
+
+// undecided are the reasons for which a list that was answered has shown nothing. A watch may show more.
+var undecided = map[freshness.Reason]bool{
+	freshness.ReasonRegressed: true, freshness.ReasonTooMany: true, freshness.ReasonRewind: true,
+	freshness.ReasonNotSynced: true, freshness.ReasonNotRegistered: true,
 }
 
 // gets gives the cache lateBy to pass an RV that the server has shown.
@@ -145,29 +190,63 @@ func (c *probed) gets(ctx context.Context, rv string) bool {
 	}
 }
 
-// failed notes a fence that got no answer.
-func (c *probed) failed(ctx context.Context, err error, period time.Duration) (outcome string, wait time.Duration) {
+// inconclusive notes a list or a watch that was answered and has shown nothing, or a watch that failed.
+func (c *probed) inconclusive(proof freshness.Proof, err error) (outcome string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	c.undecided++
+	c.undecidedFor, c.undecidedBy = string(proof.Reason), fmt.Sprint(cmp.Or(err, proof.Err))
+	c.unreached = unreached(proof.Reason)
+	wait := failedWait
+	if undecided[proof.Reason] {
+		wait = Period
+	}
+	if c.undecided > 1 {
+		wait = c.later(now, wait)
+	}
+	c.retry = now.Add(max(wait, proof.RetryAfter))
+	return string(proof.Reason)
+}
+
+// failed notes a fence or a list that got no answer, or was refused.
+func (c *probed) failed(ctx context.Context, err error) (outcome string) {
 	var failure *freshness.Error
 	if !errors.As(err, &failure) {
 		failure = &freshness.Error{Resource: c.gvr, Reason: freshness.ReasonTimeout, Err: err}
 	}
+	if !unreached(failure.Reason) {
+		c.m.answers()
+	}
 	c.mu.Lock()
+	now := time.Now()
 	c.failures++
-	n := c.failures
 	gone := failure.Reason == freshness.ReasonNotFound && c.failure != reasonNotFound
 	c.failure, c.failureErr = string(failure.Reason), fmt.Sprint(failure.Err)
+	c.unreached = unreached(failure.Reason)
+	var wait time.Duration
+	switch failure.Reason {
+	case freshness.ReasonNoServer:
+		wait = failedWait // Nobody is burdened by asking.
+	case freshness.ReasonForbidden, freshness.ReasonNotFound, freshness.ReasonIncomparable:
+		wait = c.later(now, refusedWait)
+	default:
+		wait = min(failedWait<<min(c.failures-1, 10), maxBackoff)
+	}
+	if c.failures > 1 {
+		wait = c.later(now, wait)
+	}
+	c.retry = now.Add(max(wait, failure.RetryAfter))
 	c.mu.Unlock()
 	if gone {
 		c.m.opts.Metrics.Unwatched(c.gvr)
 		klog.FromContext(ctx).Info("The server does not serve a resource any more; its cache cannot be measured", "resource", c.gvr)
 	}
-	switch failure.Reason {
-	case freshness.ReasonNoServer:
-		wait = period // Nobody is burdened by asking.
-	case freshness.ReasonForbidden, freshness.ReasonNotFound, freshness.ReasonIncomparable:
-		wait = refusedWait
-	default:
-		wait = min(period<<min(n, 10), maxBackoff)
-	}
-	return string(failure.Reason), max(wait, failure.RetryAfter)
+	return string(failure.Reason)
+}
+
+// later is no sooner than the next turn of a cache that nothing is amiss with, so that one which fails costs the
+// others nothing. mu must be held.
+func (c *probed) later(now time.Time, wait time.Duration) time.Duration {
+	return max(wait, c.every(now))
 }

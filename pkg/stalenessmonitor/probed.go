@@ -5,7 +5,6 @@ package stalenessmonitor
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -19,27 +18,45 @@ import (
 const (
 	// lateBy is by how much an event must come late to show that a cache lags.
 	lateBy = time.Second
-	// knownPeriods is for how many of the monitor's periods a proof says that a cache is fresh or quiet, if nothing
-	// is answered any more. It is time for a probe of a quiet cache that times out, and another.
-	knownPeriods = 7
+	// lostFor is how long a cache may be without the proof that it had before it is called unknown: time to ask.
+	lostFor = Period
 	// keptGaps is how many times between moves tell a busy resource from one with events now and then, and
 	// busyGap how long they are at most, but for one.
 	keptGaps = 8
 	busyGap  = 2500 * time.Millisecond
+	// recount is after how many probes the objects of a large cache are counted again.
+	recount = 12
 )
 
-// probed is one cache. Its run goroutine probes; the monitor's goroutine samples.
+// probed is one cache. The monitor's goroutine samples it and begins its probes, one at a time.
 type probed struct {
 	m        *Monitor
 	gvr      schema.GroupVersionResource
 	informer Informer
-	stop     context.CancelFunc
-	// given is the newest fence that was taken meanwhile.
-	given chan freshness.Fence
-	// watched is when the last watch was asked for. It is the run goroutine's.
-	watched time.Time
+	// ctx of its probes ends with stop.
+	ctx    context.Context
+	stop   context.CancelFunc
+	probes sync.WaitGroup
+	// quick: it is asked about for the first time at once, whatever its part of the plan.
+	quick bool
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// protected controllers read the cache.
+	protected bool
+	// stretch and share are its part of the plan.
+	stretch float64
+	share   time.Duration
+	// objects are as many as when they were last counted, uncounted probes ago.
+	objects, uncounted int
+	// probing is true while a probe is under way; firstDue is when the first one is, retry when to ask again
+	// after one that learned nothing.
+	probing         bool
+	firstDue, retry time.Time
+	// requests of the last probe.
+	requests int
+	// unreached: the last failure brought no answer.
+	unreached bool
+
 	state  State
 	reason string
 	detail string
@@ -57,8 +74,8 @@ type probed struct {
 	// missing is an RV that a proof has shown the cache to lack, missed how many changes at least.
 	missing string
 	missed  int
-	// late is when the cache was last seen to get an event late.
-	late time.Time
+	// late is when the cache was last seen to get an event late, lost since when what was proven of it does not hold.
+	late, lost time.Time
 	// failures counts fences in a row without an answer, undecided watches that said nothing.
 	failures, undecided       int
 	failure, failureErr       string
@@ -72,38 +89,51 @@ type answeredFence struct {
 	answered time.Time
 }
 
+// setProtected notes whether protected controllers read the cache. It is true if none do and it was never asked about.
+func (c *probed) setProtected(protected bool) (waiting bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.protected = protected
+	return !protected && c.began.IsZero()
+}
+
+func (c *probed) isProtected() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.protected
+}
+
 func (c *probed) begin() {
+	c.count()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.began = time.Now()
+	c.began, c.requests = time.Now(), 1
 }
 
-// give hands a fence to the run goroutine, in place of an older one.
-func (c *probed) give(f freshness.Fence) {
-	c.takeBack()
-	select {
-	case c.given <- f:
-	default:
+// count counts the objects, rarely if there are many.
+func (c *probed) count() {
+	c.mu.Lock()
+	c.uncounted--
+	known := c.uncounted > 0
+	c.mu.Unlock()
+	if known {
+		return
 	}
-}
-
-// takeBack drops the fence that the run goroutine has yet to look at.
-func (c *probed) takeBack() {
-	select {
-	case <-c.given:
-	default:
-	}
-}
-
-// isNews is true of a fence that the cache was not probed with yet.
-func (c *probed) isNews(f freshness.Fence) bool {
+	n := len(c.informer.GetStore().ListKeys())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return f.TakenAt.After(c.fences[0].TakenAt)
+	c.objects, c.uncounted = n, 0
+	if n > 2*smallList {
+		c.uncounted = recount
+	}
 }
 
 func (c *probed) fenced(ctx context.Context, f freshness.Fence) {
 	c.mu.Lock()
+	if !f.TakenAt.After(c.fences[0].TakenAt) {
+		c.mu.Unlock()
+		return
+	}
 	back := c.failure == reasonNotFound
 	c.fences[1], c.fences[0] = c.fences[0], answeredFence{f, time.Now()}
 	c.failures, c.failure, c.failureErr = 0, "", ""
@@ -120,18 +150,9 @@ func (c *probed) fenced(ctx context.Context, f freshness.Fence) {
 func (c *probed) found(ctx context.Context, proof freshness.Proof) {
 	c.mu.Lock()
 	c.missing, c.missed, c.undecided = proof.ResourceVersion, proof.Events, 0
+	c.failures, c.failure, c.failureErr = 0, "", ""
 	c.mu.Unlock()
 	c.sample(ctx)
-}
-
-func (c *probed) inconclusive(proof freshness.Proof, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil {
-		err = proof.Err
-	}
-	c.undecided++
-	c.undecidedFor, c.undecidedBy = string(proof.Reason), fmt.Sprint(err)
 }
 
 // rewind forgets what was of the history that is gone.
@@ -141,7 +162,6 @@ func (c *probed) rewind() {
 	c.rewound = true
 	c.missing, c.missed, c.late = "", 0, time.Time{}
 	c.fences = [2]answeredFence{}
-	c.takeBack()
 }
 
 // sample looks at how far the store is. An event that the store gets although a fence had passed it more
@@ -163,7 +183,10 @@ func (c *probed) sample(ctx context.Context) {
 			c.gaps[c.nextGap] = now.Sub(c.moved)
 			c.nextGap = (c.nextGap + 1) % keptGaps
 		}
-		c.stored, c.moved = rv, now
+		if c.stored != "" {
+			c.moved = now
+		}
+		c.stored = rv
 	}
 	c.sampled = now
 	c.mu.Unlock()
@@ -197,28 +220,11 @@ func (c *probed) holds(rv string) bool {
 func (c *probed) moves(stored string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Since(c.moved) < Period || freshness.Less(stored, c.informer.GetStore().LastStoreSyncResourceVersion())
-}
-
-// hasTime is false if a healthy cache that is given moveWait more, and is asked about by a watch then, may outgrow the
-// bound of a quiet one's age before the watch ends: so it is after a fence that was left out.
-func (c *probed) hasTime(period time.Duration) bool {
-	proof, proven := c.m.opts.Prover.Known(c.gvr)
-	return !proven || !c.current().healthy() || time.Since(proof.At)+moveWait+watchTime <= 2*period+boundSlack
-}
-
-// wasLate reports, after a watch was taken, that it was needed only because a busy cache was late: it has
-// passed the fence itself by now.
-func (c *probed) wasLate() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	long := 0
-	for _, gap := range c.gaps {
-		if gap == 0 || gap > busyGap {
-			long++
-		}
+	lately := Period
+	if c.busy() {
+		lately = silentAfter
 	}
-	return long <= 1 && freshness.Passed(c.informer.GetStore().LastStoreSyncResourceVersion(), c.fences[0].ResourceVersion)
+	return time.Since(c.moved) < lately || freshness.Less(stored, c.informer.GetStore().LastStoreSyncResourceVersion())
 }
 
 // knownBehind is true if the cache is known to lack something without asking.
@@ -239,90 +245,6 @@ func (c *probed) behind(proof freshness.Proof, proven bool, now time.Time) bool 
 		return true
 	}
 	return !c.late.IsZero() && now.Sub(c.late) < Period && (!proven || proof.At.Before(c.late))
-}
-
-// evaluate finds the state from what is known, and says so if it has changed.
-func (c *probed) evaluate(ctx context.Context) {
-	proof, proven := c.m.opts.Prover.Known(c.gvr)
-	received := c.informer.LastSyncResourceVersion()
-	now, knownFor := time.Now(), knownPeriods*c.m.period()
-	c.mu.Lock()
-	state, reason, detail := c.judge(proof, proven, received, now, knownFor)
-	was, since := c.state, c.since
-	changed := state != was || reason != c.reason
-	c.detail = detail
-	if changed {
-		c.state, c.reason = state, reason
-	}
-	if state != was {
-		c.since = now
-	}
-	lag := c.lag(received)
-	c.mu.Unlock()
-	if state != was && reason != reasonNotFound {
-		c.m.opts.Metrics.Entered(c.gvr, state)
-	}
-	if changed {
-		c.tell(ctx, was, state, reason, detail, now.Sub(since), proof, proven, lag)
-	}
-}
-
-// judge must be called with mu held.
-func (c *probed) judge(proof freshness.Proof, proven bool, received string, now time.Time, knownFor time.Duration) (state State, reason, detail string) {
-	newest := c.fences[0]
-	switch {
-	case c.failure == reasonNotFound:
-		return Unknown, reasonNotFound, "the server does not serve the resource"
-	case c.stored == "":
-		return Unknown, ReasonNotSynced, "the informer has not finished its first list"
-	case c.rewound && !proven:
-		return Stalled, ReasonRewind, "the server's resource versions went backward and the informer has not listed anew"
-	case newest.TakenAt.IsZero() && c.failures == 0:
-		return Unknown, ReasonNotProbed, "no fence has been taken yet"
-	case proven && c.failures < 2 && now.Sub(proof.At) <= knownFor && !newest.TakenAt.IsZero() && !proof.At.Before(newest.TakenAt) && !c.lacksSince(newest):
-		c.missing, c.missed, c.late, c.undecided, c.rewound = "", 0, time.Time{}, 0, false
-		if freshness.Less(c.stored, newest.ResourceVersion) {
-			return Quiet, "", ""
-		}
-		return Fresh, "", ""
-	case c.behind(proof, proven, now):
-		state, reason = Lagging, ReasonWatch
-		if now.Sub(c.moved) >= Period {
-			state = Stalled
-		}
-		awaited := c.missing
-		if awaited == "" || freshness.Passed(c.stored, awaited) {
-			awaited = newest.ResourceVersion
-		}
-		detail = "events come late"
-		if c.missing != "" {
-			detail = fmt.Sprintf("lacks %d changes or more, the first at resource version %s", c.missed, c.missing)
-		}
-		if freshness.Less(c.stored, received) && freshness.Passed(received, awaited) {
-			reason = ReasonQueue
-		}
-		return state, reason, detail
-	case c.failures >= 2:
-		return Unknown, c.failure, c.failureErr
-	case c.undecided >= 2:
-		return Unknown, c.undecidedFor, c.undecidedBy
-	case c.state.healthy() && !proven:
-		return c.unanswered("what was proven no longer holds for the cache")
-	case c.state.healthy() && now.Sub(proof.At) > knownFor:
-		return c.unanswered(fmt.Sprintf("nothing has been answered for %v", knownFor))
-	}
-	return c.state, c.reason, c.detail
-}
-
-// unanswered is the state of a cache of which nothing is known any more. mu must be held.
-func (c *probed) unanswered(why string) (state State, reason, detail string) {
-	switch {
-	case c.failures > 0:
-		return Unknown, c.failure, c.failureErr
-	case c.undecided > 0:
-		return Unknown, c.undecidedFor, c.undecidedBy
-	}
-	return Unknown, string(freshness.ReasonTimeout), why
 }
 
 // lag must be called with mu held.
@@ -393,6 +315,7 @@ func (c *probed) snapshot() Cache {
 	defer c.mu.Unlock()
 	out.State, out.Reason, out.Detail, out.Since = c.state, c.reason, c.detail, c.since
 	out.Stored, out.Fenced, out.Probed = c.stored, c.fences[0].ResourceVersion, c.began
+	out.Protected, out.Every = c.protected, c.every(time.Now())
 	out.Lag = c.lag(out.Received)
 	out.History = append([]Sample(nil), c.history...)
 	return out

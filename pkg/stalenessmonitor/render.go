@@ -33,6 +33,9 @@ func (c cacheView) AgeText() string {
 	return seconds(c.Age)
 }
 
+// EveryText is how often the cache is asked about, for a person.
+func (c cacheView) EveryText() string { return seconds(c.Every) }
+
 // LagText is the lag for a person.
 func (c cacheView) LagText() string {
 	switch {
@@ -112,9 +115,9 @@ func (v view) text(w io.Writer) error {
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(v.Caches) > 0 {
 		fmt.Fprintf(&b, "%s\n\n", v.Summary())
-		fmt.Fprintln(table, "RESOURCE\tVERSION\tSTATE\tFOR\tAGE AT MOST\tLAG\tOBJECTS\tREASON")
+		fmt.Fprintln(table, "RESOURCE\tVERSION\tSTATE\tFOR\tAGE AT MOST\tASKED EVERY\tLAG\tOBJECTS\tREASON")
 		for _, c := range v.Caches {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Name(), c.Resource.Version, c.State, v.For(c), c.AgeText(), c.LagText(), c.Objects, strings.TrimSuffix(c.Reason+": "+c.Detail, ": "))
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Name(), c.Resource.Version, c.State, v.For(c), c.AgeText(), c.EveryText(), c.LagText(), c.Objects, strings.TrimSuffix(c.Reason+": "+c.Detail, ": "))
 		}
 		table.Flush()
 		b.WriteString("\n")

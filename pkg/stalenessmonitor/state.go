@@ -41,7 +41,7 @@ const (
 	ReasonRewind = "Rewind"
 	// ReasonNotSynced: the informer has not finished its first list.
 	ReasonNotSynced = "NotSynced"
-	// ReasonNotProbed: no fence has been taken yet.
+	// ReasonNotProbed: the cache has not been asked about yet.
 	ReasonNotProbed = "NotProbed"
 )
 
@@ -72,8 +72,12 @@ type Cache struct {
 	// Stored, Received and Fenced are the resource versions of the store, the watch and the newest
 	// fence; empty if not known.
 	Stored, Received, Fenced string
-	// Probed is when the last probe began.
+	// Probed is when the last probe began; zero if there was none.
 	Probed time.Time
+	// Every is how long after a proof the monitor asks again, if nothing is amiss. Protected is true if a protected
+	// controller reads the cache, so that its age is to stay within Bound.
+	Every     time.Duration
+	Protected bool
 	// History has the last samples, one in each Period, oldest first.
 	History []Sample
 }
@@ -84,6 +88,10 @@ type Sample struct {
 	// Age is negative if there was none.
 	Age time.Duration
 }
+
+// Measured is false for a cache whose turn to be asked about has not come yet since its informer started. Nothing is
+// amiss with it, and nothing is known of it.
+func (c *Cache) Measured() bool { return c.State != Unknown || c.Reason != ReasonNotProbed }
 
 // Served is false for a resource that the server does not know.
 func (c *Cache) Served() bool { return c.State != Unknown || c.Reason != reasonNotFound }

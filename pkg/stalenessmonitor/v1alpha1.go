@@ -42,6 +42,10 @@ type StalenesszCache struct {
 	// are absent while nothing is proven.
 	AgeSeconds *float64   `json:"ageSeconds,omitempty"`
 	LastProof  *time.Time `json:"lastProof,omitempty"`
+	// AskedEverySeconds is how long after a proof the monitor asks again, if nothing is amiss. Protected is true
+	// if a protected controller reads the cache, so that its age is to stay within 15 s.
+	AskedEverySeconds float64 `json:"askedEverySeconds"`
+	Protected         bool    `json:"protected"`
 	// Lags, in resource versions: what the watch has yet to bring and what waits in the queue.
 	WatchLag uint64 `json:"watchLag"`
 	QueueLag uint64 `json:"queueLag"`
@@ -78,6 +82,7 @@ func (v view) structured() Stalenessz {
 		s := StalenesszCache{
 			Group: c.Resource.Group, Version: c.Resource.Version, Resource: c.Resource.Resource,
 			State: c.State, Since: c.Since, Reason: c.Reason, Detail: c.Detail,
+			AskedEverySeconds: c.Every.Seconds(), Protected: c.Protected,
 			WatchLag: c.Lag.Watch, QueueLag: c.Lag.Queue,
 			StoreResourceVersion: c.Stored, ReceivedResourceVersion: c.Received, FenceResourceVersion: c.Fenced, Objects: c.Objects,
 		}

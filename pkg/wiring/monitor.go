@@ -22,6 +22,7 @@ func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalen
 		Prover:    w.proofs.prover,
 		Metrics:   w.proofs.counts,
 		Informers: informers,
+		Protected: w.reads,
 		Register:  w.follow,
 		Forget:    w.unfollow,
 		Stalled: func(gvr schema.GroupVersionResource, reason string) {
@@ -42,6 +43,18 @@ func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalen
 		w.monitor = nil
 		w.mu.Unlock()
 	}()
+}
+
+// reads reports whether a protected controller reads the cache of a resource.
+func (w *Wiring) reads(gvr schema.GroupVersionResource) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.stores {
+		if _, ok := s.caches[gvr.GroupResource()]; ok {
+			return true
+		}
+	}
+	return false
 }
 
 // follow has the tracker and the prover look at an informer's cache.

@@ -20,11 +20,10 @@ import (
 )
 
 // The published age against the true one, which the proxy knows: the oldest event that waits in it is the
-// oldest that the cache lacks. Never more than 1 s below it, at most a period and 2 s above, for resources with
-// an event every second or so; for others see scenarios 14 and 15.
+// oldest that the cache lacks. Never more than 1 s below it, at most the bound above.
 const (
 	belowTruth = time.Second
-	aboveTruth = stalenessPeriod + 2*time.Second
+	aboveTruth = quietBound
 	// handling is what the KCM is given to handle all that was held, which is handed to it at once in the end.
 	handling = time.Second
 	// sharedInformers is the client of the informers of built-in resources.

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
@@ -25,10 +26,14 @@ const (
 	calmVariable = "CALM"
 	// lookEvery is how often the page is looked at.
 	lookEvery = 500 * time.Millisecond
-	// quietBound is what pkg/stalenessmonitor promises of a quiet resource's age if it is answered at once.
-	quietBound = 2*stalenessPeriod + 5*time.Second
+	// quietBound is what pkg/stalenessmonitor promises of the age of a cache that protected controllers read, if it
+	// is answered at once. Of the others it is how much longer than it says it may take to ask again.
+	quietBound = stalenessmonitor.Bound
+	// probesPerSecond is what all caches together may cost, probeBytes an answer on average.
+	probesPerSecond = 2
+	probeBytes      = 8192
 
-	stalenessPeriod = 5 * time.Second
+	stalenessPeriod = stalenessmonitor.Period
 )
 
 func longCalm() time.Duration {

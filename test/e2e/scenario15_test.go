@@ -54,9 +54,13 @@ func undisturbed(name string, lasts time.Duration, label string, work func(ctx c
 				return
 			}
 			after, minutes := probeCosts(ctx, r), time.Since(began).Minutes()
-			r.figure("probes a minute: fences, watches, bytes", "%.0f, %.0f, %.0f", (after.fences-before.fences)/minutes, (after.watches-before.watches)/minutes, (after.bytes-before.bytes)/minutes)
-			if perRequest := (after.bytes - before.bytes) / (after.fences + after.watches - before.fences - before.watches); perRequest > 2048 {
+			r.figure("probes a minute: fences, lists, watches, bytes", "%.0f, %.0f, %.0f, %.0f", (after.fences-before.fences)/minutes, (after.lists-before.lists)/minutes, (after.watches-before.watches)/minutes, (after.bytes-before.bytes)/minutes)
+			requests := after.requests() - before.requests()
+			if perRequest := (after.bytes - before.bytes) / requests; perRequest > probeBytes {
 				r.violate(oracle.Violation{Oracle: "G", Rule: "probes cost too much", Detail: fmt.Sprintf("%.0f bytes each", perRequest)})
+			}
+			if a := requests / minutes; work == nil && a > 60*probesPerSecond {
+				r.violate(oracle.Violation{Oracle: "G", Rule: "too many probes", Detail: fmt.Sprintf("%.0f a minute", a)})
 			}
 			for resource, n := range after.byResource {
 				if work != nil && resource == truth.ControllerRevisions.String() {
@@ -92,7 +96,7 @@ func (r *run) calm(ctx context.Context, lasts time.Duration) {
 			if !complete(c.State) {
 				r.violate(oracle.Violation{Oracle: "M", Rule: "false alarm", Object: c.Resource, Time: time.Now(), Detail: fmt.Sprintf("%s: %s %s", c.State, c.Reason, c.Detail)})
 			}
-			if age > quietBound.Seconds() {
+			if bound := quietBound.Seconds(); age > bound && (c.Protected || age > c.AskedEverySeconds+bound) {
 				r.violate(oracle.Violation{Oracle: "M", Rule: "age above its bound", Object: c.Resource, Time: time.Now(), Detail: fmt.Sprintf("%.1fs (%s)", age, c.State)})
 			}
 		}

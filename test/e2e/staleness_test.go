@@ -159,9 +159,11 @@ func (r *run) shownWaiting(ctx context.Context, controller, owner string) {
 // probeCost is what the probes have cost so far: requests by kind, bytes of bodies, and the most requests for
 // one resource.
 type probeCost struct {
-	fences, watches, bytes float64
-	byResource             map[string]float64
+	fences, lists, watches, bytes float64
+	byResource                    map[string]float64
 }
+
+func (c probeCost) requests() float64 { return c.fences + c.lists + c.watches }
 
 func probeCosts(ctx context.Context, r *run) probeCost {
 	ginkgo.GinkgoHelper()
@@ -170,9 +172,11 @@ func probeCosts(ctx context.Context, r *run) probeCost {
 		labels := []string{fmt.Sprintf("group=%q", c.Group), fmt.Sprintf("resource=%q", c.Resource)}
 		fences := series(ctx, r, "informer_staleness_probe_duration_seconds_count", append(labels, `request="fence"`)...)
 		watches := series(ctx, r, "informer_staleness_probe_duration_seconds_count", append(labels, `request="watch"`)...)
+		lists := series(ctx, r, "informer_staleness_probe_duration_seconds_count", append(labels, `request="list"`)...)
 		out.fences += fences
+		out.lists += lists
 		out.watches += watches
-		out.byResource[strings.Trim(c.Resource+"."+c.Group, ".")] = fences + watches
+		out.byResource[strings.Trim(c.Resource+"."+c.Group, ".")] = fences + lists + watches
 	}
 	out.bytes = series(ctx, r, "informer_staleness_probe_response_bytes_total")
 	return out
