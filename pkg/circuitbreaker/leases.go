@@ -70,6 +70,14 @@ func (n *Nodes) leasesStillGood(now time.Time) bool {
 	return l != nil && now.Sub(l.at) < max(n.interval(l), n.opts.Grace/4)
 }
 
+// lease returns what the list has of a lease, nil if it has none.
+func (l *leaseList) lease(name string) *coordv1.Lease {
+	if b, ok := l.leases[name]; ok {
+		return b.lease(name)
+	}
+	return nil
+}
+
 // liveLeases returns a list begun at asOf, which has passed, or later. One is read at a time, for all who ask.
 func (n *Nodes) liveLeases(ctx context.Context, asOf time.Time) (*leaseList, error) {
 	for {
@@ -131,7 +139,7 @@ func (n *Nodes) refused(ctx context.Context, err error) {
 
 // readLeases reads the whole list, page by page, from the server's present state.
 func (n *Nodes) readLeases(ctx context.Context) (*leaseList, error) {
-	out := &leaseList{at: time.Now(), evidence: evidence{leases: map[string]*coordv1.Lease{}}}
+	out := &leaseList{at: time.Now(), evidence: evidence{leases: map[string]beat{}}}
 	for opts := (metav1.ListOptions{Limit: pageSize}); ; {
 		var page *coordv1.LeaseList
 		err := n.read(ctx, func(ctx context.Context) (err error) {
@@ -142,7 +150,7 @@ func (n *Nodes) readLeases(ctx context.Context) (*leaseList, error) {
 			return nil, fmt.Errorf("listing leases: %w", err)
 		}
 		for i := range page.Items {
-			out.leases[page.Items[i].Name] = &page.Items[i]
+			out.leases[page.Items[i].Name] = beatOf(&page.Items[i])
 		}
 		out.pages++
 		out.resourceVersion = page.ResourceVersion

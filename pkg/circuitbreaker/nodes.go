@@ -23,8 +23,11 @@ var leasesResource = schema.GroupResource{Group: "coordination.k8s.io", Resource
 const (
 	// proofTimeout bounds a proof: a fence, time for the cache to pass it, and a quiet proof by watch.
 	proofTimeout = 6 * time.Second
-	// readTimeout bounds a live read, and the wait for the budget before it.
+	// readTimeout bounds the live read of one object, and again the wait for the budget before it.
 	readTimeout = 5 * time.Second
+	// refreshWait is how long a pass waits for live reads of an open breaker. They go on after it, and the
+	// next pass has them.
+	refreshWait = 2 * time.Second
 	// reportAfter is how long nothing could be verified before Report is called.
 	reportAfter = time.Minute
 	// maxSkew is how far the server's clock may be from ours for a new node's age to be told wrong.
@@ -56,9 +59,9 @@ type NodesOptions struct {
 
 // Nodes is the breaker of node lifecycle. It is closed while the cache of leases is good enough to act
 // on. It opens when the server is shown to have a heartbeat that the cache lacks; passes then run on a
-// live list of the leases, or are held if none can be had, until the cache has what the list has.
-// Heartbeats are compared by renewTime, never by resource version (a metadata edit is no heartbeat),
-// and renewTimes never with a local clock. All methods may be called concurrently, but for BeginPass.
+// live list of the leases, or are held if none can be had, until the cache has what the list has. A heartbeat
+// is a change of renewTime, forward or back, in a version of the lease that is not known to be older; a
+// metadata edit is none. RenewTimes are never compared with a local clock. All methods may be called concurrently, but for BeginPass.
 type Nodes struct {
 	opts NodesOptions
 
@@ -82,7 +85,7 @@ type Nodes struct {
 
 // evidence is a live read that showed more than the cache.
 type evidence struct {
-	leases          map[string]*coordv1.Lease
+	leases          map[string]beat
 	resourceVersion string
 }
 
@@ -264,8 +267,7 @@ func (n *Nodes) proveClosed(ctx context.Context) bool {
 // was rewound, when resource versions say nothing.
 func (n *Nodes) has(e evidence) bool {
 	for name, live := range e.leases {
-		cached := n.opts.Lease(name)
-		if cached == nil || newer(cached, live) {
+		if !has(n.opts.Lease(name), live.lease(name)) {
 			return false
 		}
 	}
@@ -278,19 +280,4 @@ func (n *Nodes) closed(ctx context.Context) {
 	metrics.BreakerClosed(n.opts.Controller)
 	klog.FromContext(ctx).Info("The cache of leases has caught up: circuit breaker closes", "open", time.Since(n.openedAt))
 	n.openedAt, n.evidence = time.Time{}, evidence{}
-}
-
-// newer reports whether the lease has a heartbeat that the saved one has not.
-func newer(saved, lease *coordv1.Lease) bool {
-	if lease == nil || lease.Spec.RenewTime == nil {
-		return false
-	}
-	return saved == nil || saved.Spec.RenewTime == nil || saved.Spec.RenewTime.Before(lease.Spec.RenewTime)
-}
-
-func renewTime(lease *coordv1.Lease) string {
-	if lease == nil || lease.Spec.RenewTime == nil {
-		return "none"
-	}
-	return lease.Spec.RenewTime.Format(metav1.RFC3339Micro)
 }

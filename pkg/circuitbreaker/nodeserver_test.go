@@ -38,12 +38,14 @@ type server struct {
 	nodes, seen  map[string]*corev1.Node
 	frozen       bool
 	rewound      bool // no resource version is ever reached
+	opaque       bool // resource versions cannot be compared
 	// proof is what proofs end in, if not what the caches are.
 	proof              *freshness.Proof
 	listErr, getErr    error
 	lists, gets, reads int
 	proofs             int
 	reports            []string
+	skews              map[int]time.Duration // of the nodes' clocks
 }
 
 func newServer(t *testing.T) *server {
@@ -55,7 +57,11 @@ func (s *server) renew(name string, skew time.Duration) *coordv1.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rv++
-	l := &coordv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceNodeLease, ResourceVersion: strconv.Itoa(s.rv)},
+	rv := strconv.Itoa(s.rv)
+	if s.opaque {
+		rv = "v" + rv
+	}
+	l := &coordv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceNodeLease, ResourceVersion: rv},
 		Spec: coordv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(time.Now().Add(skew)))}}
 	s.live[name] = l
 	s.sync()
@@ -191,8 +197,8 @@ func (l *lifecycle) pass(ctx context.Context) {
 	}
 	for name, w := range l.nodes {
 		cached := l.b.opts.Lease(name)
-		lease, age := l.b.Lease(ctx, name, cached, w.saved, time.Since(w.probe))
-		if newer(w.saved, lease) {
+		lease, age, beats := l.b.Lease(ctx, name, cached, w.saved, time.Since(w.probe))
+		if beats {
 			w.saved, w.probe = lease, time.Now().Add(-age)
 		}
 		if overdue := time.Since(w.probe) - grace; overdue > 0 && w.markedAt.IsZero() {
@@ -220,7 +226,7 @@ func run(t *testing.T, s *server, n int, deaths map[int]time.Duration, length ti
 		now := time.Duration(second) * time.Second
 		for i := range n {
 			if death, dies := deaths[i]; (second+i)%10 == 0 && (!dies || now < death) {
-				s.renew(name(i), 0)
+				s.renew(name(i), s.skews[i])
 			}
 		}
 		at(now)

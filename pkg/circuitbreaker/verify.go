@@ -25,27 +25,36 @@ var errBusy = errors.New("the cache of nodes is not proven fresh, and enough nod
 // nodeAge is how old a proof of the nodes, or a live read of one, may be that an action is based on.
 const nodeAge = 2 * time.Second
 
-// Lease returns the lease that a pass judges the node by, and how long ago it was renewed; saved is the
-// last one that the node was judged by, and it has been silent for so long. That is the cached lease, as
-// if renewed now, as upstream has it; or while the breaker is open whichever of it and the last live one
-// has the later heartbeat. A node that has been silent for a while makes sure that it is not the cache:
-// so a stale cache is found while the node has most of its grace period left, and dead nodes are found
-// as fast as with a good cache.
-func (n *Nodes) Lease(ctx context.Context, name string, cached, saved *coordv1.Lease, silent time.Duration) (lease *coordv1.Lease, age time.Duration) {
+// Lease returns the lease that a pass judges the node by, how long ago it was renewed, and whether that is
+// a heartbeat after the saved one, which is the last that the node was judged by; it has been silent for so
+// long. That is the cached lease, as if renewed now, as upstream has it; or while the breaker is open the
+// last live one, unless the cached one is later. A node that has been silent for a while makes sure that it
+// is not the cache: so a stale cache is found while the node has most of its grace period left, and dead
+// nodes are found as fast as with a good cache.
+func (n *Nodes) Lease(ctx context.Context, name string, cached, saved *coordv1.Lease, silent time.Duration) (lease *coordv1.Lease, age time.Duration, beats bool) {
 	if !newer(saved, cached) && silent > n.suspectAfter() && silent <= n.opts.Grace {
-		// Whatever comes of it: if the server had more the breaker is open now.
-		_, _, _ = n.present(ctx, name, saved, time.Now().Add(n.suspectAfter()-silent))
+		// The age of a saved lease is at most suspectAfter, so it was seen before this time.
+		live, by, err := n.present(ctx, name, saved, time.Now().Add(n.suspectAfter()-silent))
+		if err == nil && renewed(saved, live) {
+			if by != metrics.ByProof {
+				age = n.age(saved, live, silent)
+			}
+			return live, age, true
+		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.openedAt.IsZero() || n.leases.list == nil {
-		return cached, 0
+		return cached, 0, newer(saved, cached)
 	}
 	lease = cached
-	if live := n.leases.list.leases[name]; newer(cached, live) {
+	if live := n.leases.list.lease(name); live != nil && !has(cached, live) {
 		lease = live
 	}
-	return lease, n.age(saved, lease, silent)
+	if !newer(saved, lease) {
+		return lease, 0, false
+	}
+	return lease, n.age(saved, lease, silent), true
 }
 
 // suspectAfter is for how long a node may be silent without anybody looking into it: two heartbeats of
@@ -54,14 +63,18 @@ func (n *Nodes) suspectAfter() time.Duration { return n.opts.Grace * 2 / 5 }
 
 // age is how long ago a lease was renewed, if the one saved was renewed when its node fell silent. A
 // stale cache, or a list now and then, shows a heartbeat late, and a node that died soon after it would
-// be found dead as late. The node's clock is only compared with itself. As it may have been set
-// meanwhile, the node has half its grace period left in any case.
+// be found dead as late. The node's clock is only compared with itself. If it was set back nothing is
+// known of the age; and as it may have been set meanwhile, the node has most of its grace period left in
+// any case.
 func (n *Nodes) age(saved, lease *coordv1.Lease, silent time.Duration) time.Duration {
-	if saved == nil || saved.Spec.RenewTime == nil || !newer(saved, lease) {
+	if saved == nil || saved.Spec.RenewTime == nil || lease == nil || lease.Spec.RenewTime == nil {
 		return 0
 	}
-	age := silent - lease.Spec.RenewTime.Sub(saved.Spec.RenewTime.Time)
-	return min(max(age, 0), n.opts.Grace/2)
+	later := lease.Spec.RenewTime.Sub(saved.Spec.RenewTime.Time)
+	if later < 0 {
+		return 0
+	}
+	return min(max(silent-later, 0), n.suspectAfter())
 }
 
 // ConfirmDead reports whether a node is dead whose last known heartbeat is saved and whose grace period
@@ -77,7 +90,7 @@ func (n *Nodes) ConfirmDead(ctx context.Context, name string, saved *coordv1.Lea
 		outcome = metrics.Inconclusive
 		n.pass.inconclusive++
 		lease = nil
-	case newer(saved, lease):
+	case renewed(saved, lease):
 		outcome = metrics.Refuted
 		if by != metrics.ByProof {
 			age = n.age(saved, lease, n.opts.Grace+overdue)
@@ -99,8 +112,9 @@ func (n *Nodes) present(ctx context.Context, name string, saved *coordv1.Lease, 
 	}
 	list, err := n.liveLeases(ctx, asOf)
 	if err == nil {
-		n.compare(ctx, name, saved, list.leases[name], list.evidence)
-		return list.leases[name], metrics.ByList, nil
+		live := list.lease(name)
+		n.compare(ctx, name, saved, live, list.evidence)
+		return live, metrics.ByList, nil
 	}
 	if !forbidden(err) {
 		return nil, metrics.ByList, err
@@ -111,7 +125,7 @@ func (n *Nodes) present(ctx context.Context, name string, saved *coordv1.Lease, 
 	}
 	if got.lease != nil {
 		n.compare(ctx, name, saved, got.lease, evidence{
-			leases: map[string]*coordv1.Lease{name: got.lease}, resourceVersion: got.lease.ResourceVersion})
+			leases: map[string]beat{name: beatOf(got.lease)}, resourceVersion: got.lease.ResourceVersion})
 	}
 	return got.lease, metrics.ByGet, nil
 }
@@ -136,9 +150,10 @@ func (n *Nodes) proven(ctx context.Context, asOf time.Time) bool {
 	return false
 }
 
-// compare opens the breaker if a live lease shows a heartbeat that the cache still lacks.
+// compare opens the breaker if a live lease, read after the saved one was seen, shows a heartbeat that the
+// cache still lacks.
 func (n *Nodes) compare(ctx context.Context, name string, saved, live *coordv1.Lease, e evidence) {
-	if !newer(saved, live) || !newer(n.opts.Lease(name), live) {
+	if !renewed(saved, live) || !lacks(saved, n.opts.Lease(name), live) {
 		return
 	}
 	n.mu.Lock()

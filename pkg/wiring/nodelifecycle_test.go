@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -32,9 +33,11 @@ import (
 	"k8s.io/client-go/rest"
 	restfake "k8s.io/client-go/rest/fake"
 	clienttesting "k8s.io/client-go/testing"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/nodelifecycle"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
+	kubefeatures "k8s.io/kubernetes/pkg/features"
 	taintutils "k8s.io/kubernetes/pkg/util/taints"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
@@ -243,6 +246,49 @@ func TestEditedLeaseOfDeadNode(t *testing.T) {
 				require.False(t, c.marked(1) || c.marked(2))
 			})
 		})
+	}
+}
+
+// A node whose clock is set back and then runs on lives (kubernetes/kubernetes#113081). Stock upstream without its
+// gates marks it, with them it does not.
+func TestClockSetBack(t *testing.T) {
+	for _, by := range []time.Duration{5 * time.Minute, 10 * time.Minute} {
+		for _, arm := range []string{"U0", "U1", "P"} {
+			t.Run(fmt.Sprint(arm, " ", by), func(t *testing.T) {
+				if arm == "U0" {
+					featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, kubefeatures.NodeControllerLeaseCircuitBreaker, false)
+				}
+				synctest.Test(t, func(t *testing.T) {
+					c := startCluster(t, 3, arm == "P")
+					marked, deadAfter := false, -1
+					for second := range 900 {
+						time.Sleep(time.Second)
+						marked = marked || c.marked(0) || c.tainted(0)
+						require.False(t, c.marked(1))
+						if second%10 == 9 {
+							c.renew(1)
+							if second < 300 {
+								c.renew(2)
+							}
+							skew := time.Duration(0)
+							if second > 60 {
+								skew = -by
+							}
+							c.write(0, new(metav1.NewMicroTime(time.Now().Add(skew))))
+						}
+						if deadAfter < 0 && c.marked(2) {
+							deadAfter = second
+						}
+					}
+					require.Equal(t, arm == "U0", marked, "marked or tainted")
+					t.Logf("the dead node was marked after %d s", deadAfter-300)
+					if arm == "P" {
+						require.Positive(t, deadAfter)
+						require.LessOrEqual(t, deadAfter, 300+int((nodeGrace+2*nodePass)/time.Second), "the dead node in time")
+					}
+				})
+			})
+		}
 	}
 }
 

@@ -139,9 +139,14 @@ var all = []Mutant{
 		New: "	list, err := (*leaseList)(nil), errTooSoon",
 	},
 	{
-		Name: "renew-time", Protection: "heartbeats are compared by renewTime", File: "pkg/circuitbreaker/nodes.go",
-		Old: "	return saved == nil || saved.Spec.RenewTime == nil || saved.Spec.RenewTime.Before(lease.Spec.RenewTime)",
+		Name: "renew-time", Protection: "heartbeats are compared by renewTime", File: "pkg/circuitbreaker/heartbeat.go",
+		Old: "	return saved == nil || saved.Spec.RenewTime == nil || !saved.Spec.RenewTime.Equal(lease.Spec.RenewTime)",
 		New: "	return saved == nil || saved.ResourceVersion != lease.ResourceVersion",
+	},
+	{
+		Name: "clock-back", Protection: "any other renewTime is a heartbeat, an earlier one too", File: "pkg/circuitbreaker/heartbeat.go",
+		Old: "	return saved == nil || saved.Spec.RenewTime == nil || !saved.Spec.RenewTime.Equal(lease.Spec.RenewTime)",
+		New: "	return saved == nil || saved.Spec.RenewTime == nil || saved.Spec.RenewTime.Before(lease.Spec.RenewTime)",
 	},
 	{
 		Name: "detection", Protection: "a cache that lacks what the server has is not called fresh", File: "pkg/stalenessmonitor/probed.go",

@@ -36,30 +36,39 @@ type Deaths struct {
 	Grace time.Duration
 }
 
-// signs returns when each node gave a sign of life: renewed its lease or reported its status.
+// said is the last time by its own clock that a node told, and the version that told it.
+type said struct {
+	at time.Time
+	rv uint64
+}
+
+// signs returns when each node gave a sign of life: renewed its lease or reported its status. Any other time is
+// one, also an earlier one, from a node whose clock was set back; but not one that is older by its resource
+// version, as after etcd was restored.
 func signs(t *truth.Recorder) map[string][]time.Time {
 	out := map[string][]time.Time{}
-	renewed := map[string]time.Time{}
+	note := func(last map[string]said, e truth.Event, at time.Time) {
+		if before, known := last[e.Name]; known && !at.After(before.at) && (at.Equal(before.at) || e.RV < before.rv) {
+			return
+		}
+		last[e.Name] = said{at, e.RV}
+		out[e.Name] = append(out[e.Name], e.Time)
+	}
+	renewed := map[string]said{}
 	for _, e := range t.Events(truth.Leases) {
 		lease := e.Object.(*coordinationv1.Lease)
 		if e.Namespace != corev1.NamespaceNodeLease || lease.Spec.RenewTime == nil || e.Type == watch.Deleted {
 			continue
 		}
-		if last, known := renewed[e.Name]; !known || lease.Spec.RenewTime.After(last) {
-			renewed[e.Name] = lease.Spec.RenewTime.Time
-			out[e.Name] = append(out[e.Name], e.Time)
-		}
+		note(renewed, e, lease.Spec.RenewTime.Time)
 	}
-	reported := map[string]time.Time{}
+	reported := map[string]said{}
 	for _, e := range t.Events(truth.Nodes) {
 		ready := condition(e)
 		if ready == nil || e.Type == watch.Deleted {
 			continue
 		}
-		if last, known := reported[e.Name]; !known || ready.LastHeartbeatTime.After(last) {
-			reported[e.Name] = ready.LastHeartbeatTime.Time
-			out[e.Name] = append(out[e.Name], e.Time)
-		}
+		note(reported, e, ready.LastHeartbeatTime.Time)
 	}
 	for _, times := range out {
 		slices.SortFunc(times, time.Time.Compare)

@@ -83,6 +83,31 @@ func TestDeaths(t *testing.T) {
 			h.idle(15)
 			h.node(watch.Modified, "dead", ready(corev1.ConditionUnknown, 0))
 		}, nil},
+		"set back, its lease was a sign of life": {func(h *history) {
+			h.node(watch.Added, "dead", ready(corev1.ConditionTrue, 0))
+			h.lease("dead", 1000, "")
+			h.idle(15)
+			h.lease("dead", 400, "")
+			h.idle(15)
+			h.node(watch.Modified, "dead", ready(corev1.ConditionUnknown, 0))
+		}, map[string]int{"S2 " + RuleMarkedEarly: 1}},
+		"set back, its status was a sign of life": {func(h *history) {
+			h.node(watch.Added, "dead", ready(corev1.ConditionTrue, 1000))
+			h.idle(15)
+			h.node(watch.Modified, "dead", ready(corev1.ConditionTrue, 400))
+			h.idle(15)
+			h.node(watch.Modified, "dead", ready(corev1.ConditionUnknown, 400))
+		}, map[string]int{"S2 " + RuleMarkedEarly: 1}},
+		"restored, its lease was none": {func(h *history) {
+			h.node(watch.Added, "dead", ready(corev1.ConditionTrue, 0))
+			h.idle(10)
+			h.lease("dead", 9, "")
+			h.idle(15)
+			h.lease("dead", 3, "")
+			h.events[truth.Leases][1].RV = 3
+			h.idle(10)
+			h.node(watch.Modified, "dead", ready(corev1.ConditionUnknown, 0))
+		}, nil},
 		"another one, silent or not": {func(h *history) {
 			h.node(watch.Added, "n1", ready(corev1.ConditionTrue, 0))
 			h.renewed("n1")
