@@ -31,28 +31,34 @@ const (
 )
 
 // Budget is a token bucket over all live reads of the process. While it is spent, those who wait are
-// served one controller after another, so that none can starve the others: of n controllers that wait,
-// each gets every nth token, whatever the number of its reads. Within a controller the order is that of
-// the calls. All methods may be called concurrently.
+// served one lane after another, so that none can starve the others: of n lanes with somebody waiting,
+// each gets every nth token, whatever the number of its reads. The reads of one resource by one controller
+// are a lane; within it the order is that of the calls. All methods may be called concurrently.
 type Budget struct {
 	mu      sync.Mutex
 	limiter *rate.Limiter
-	// turns are the controllers that wait, the next to be served first.
-	turns []string
-	queue map[string][]*waiter
+	// turns are the lanes that wait, the next to be served first.
+	turns []lane
+	queue map[lane][]*waiter
 	timer *time.Timer // set while somebody waits
+}
+
+type lane struct {
+	controller string
+	resource   schema.GroupResource
 }
 
 type waiter struct{ served chan struct{} }
 
 // NewBudget returns a full budget.
 func NewBudget(limit rate.Limit, burst int) *Budget {
-	return &Budget{limiter: rate.NewLimiter(limit, burst), queue: map[string][]*waiter{}}
+	return &Budget{limiter: rate.NewLimiter(limit, burst), queue: map[lane][]*waiter{}}
 }
 
 // Take waits for the right to one live read. The error wraps the cause of ctx's end; no token is then
 // spent.
-func (b *Budget) Take(ctx context.Context, controller string) error {
+func (b *Budget) Take(ctx context.Context, controller string, resource schema.GroupResource) error {
+	l := lane{controller, resource}
 	if ctx.Err() != nil {
 		return fmt.Errorf("waiting for the budget of live reads: %w", context.Cause(ctx))
 	}
@@ -62,16 +68,16 @@ func (b *Budget) Take(ctx context.Context, controller string) error {
 		return nil
 	}
 	w := &waiter{served: make(chan struct{})}
-	if len(b.queue[controller]) == 0 {
-		b.turns = append(b.turns, controller)
+	if len(b.queue[l]) == 0 {
+		b.turns = append(b.turns, l)
 	}
-	b.queue[controller] = append(b.queue[controller], w)
+	b.queue[l] = append(b.queue[l], w)
 	b.arm()
 	b.mu.Unlock()
 	select {
 	case <-w.served:
 	case <-ctx.Done():
-		if b.leave(controller, w) {
+		if b.leave(l, w) {
 			metrics.BudgetWait(controller, false)
 			return fmt.Errorf("waiting for the budget of live reads: %w", context.Cause(ctx))
 		}
@@ -83,7 +89,7 @@ func (b *Budget) Take(ctx context.Context, controller string) error {
 // Read makes one live read within the budget, and counts it by what came of it. The error is read's, or
 // that of Take.
 func (b *Budget) Read(ctx context.Context, controller string, resource schema.GroupResource, read func(context.Context) error) error {
-	if err := b.Take(ctx, controller); err != nil {
+	if err := b.Take(ctx, controller, resource); err != nil {
 		return err
 	}
 	err := read(ctx)
@@ -116,22 +122,22 @@ func (b *Budget) arm() {
 	b.timer = time.AfterFunc(max(wait, 0), b.serve)
 }
 
-// serve gives out the tokens that are there, one to each controller in turn.
+// serve gives out the tokens that are there, one to each lane in turn.
 func (b *Budget) serve() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.timer = nil
 	for len(b.turns) > 0 && b.limiter.Allow() {
-		controller := b.turns[0]
+		l := b.turns[0]
 		b.turns = b.turns[1:]
-		waiting := b.queue[controller]
+		waiting := b.queue[l]
 		close(waiting[0].served)
 		if len(waiting) == 1 {
-			delete(b.queue, controller)
+			delete(b.queue, l)
 			continue
 		}
-		b.queue[controller] = waiting[1:]
-		b.turns = append(b.turns, controller)
+		b.queue[l] = waiting[1:]
+		b.turns = append(b.turns, l)
 	}
 	if len(b.turns) > 0 {
 		b.arm()
@@ -139,17 +145,17 @@ func (b *Budget) serve() {
 }
 
 // leave takes a waiter out of the queue. It reports false if it was served meanwhile.
-func (b *Budget) leave(controller string, w *waiter) bool {
+func (b *Budget) leave(l lane, w *waiter) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i := slices.Index(b.queue[controller], w)
+	i := slices.Index(b.queue[l], w)
 	if i < 0 {
 		return false
 	}
-	b.queue[controller] = slices.Delete(b.queue[controller], i, i+1)
-	if len(b.queue[controller]) == 0 {
-		delete(b.queue, controller)
-		b.turns = slices.DeleteFunc(b.turns, func(c string) bool { return c == controller })
+	b.queue[l] = slices.Delete(b.queue[l], i, i+1)
+	if len(b.queue[l]) == 0 {
+		delete(b.queue, l)
+		b.turns = slices.DeleteFunc(b.turns, func(other lane) bool { return other == l })
 	}
 	return true
 }

@@ -25,18 +25,18 @@ func TestBudgetBoundsReads(t *testing.T) {
 		b := NewBudget(DefaultRate, DefaultBurst)
 		start := time.Now()
 		for range DefaultBurst {
-			require.NoError(t, b.Take(t.Context(), "a"))
+			require.NoError(t, b.Take(t.Context(), "a", nodesResource))
 		}
 		require.Zero(t, time.Since(start), "a burst waits for nothing")
 		for i := range 5 {
-			require.NoError(t, b.Take(t.Context(), "a"))
+			require.NoError(t, b.Take(t.Context(), "a", nodesResource))
 			require.Equal(t, time.Duration(i+1)*time.Second, time.Since(start).Round(time.Millisecond))
 		}
 	})
 }
 
-// Whatever else the others ask for, a controller that waits is served within as many tokens as there
-// are controllers, and no token is lost or made up.
+// Whatever else is asked for, also by the same controller of another resource, a lane that waits is served
+// within as many tokens as there are lanes, and no token is lost or made up.
 func TestBudgetIsFair(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		greedy := rapid.IntRange(1, 40).Draw(rt, "greedy reads")
@@ -44,24 +44,28 @@ func TestBudgetIsFair(t *testing.T) {
 		gaveUp := rapid.IntRange(0, 10).Draw(rt, "greedy reads given up")
 		synctest.Test(t, func(t *testing.T) {
 			b := NewBudget(1, 1)
-			require.NoError(t, b.Take(t.Context(), "first"))
+			require.NoError(t, b.Take(t.Context(), "first", nodesResource))
 			start := time.Now()
 			served := make(chan string, greedy+others)
 			short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			defer cancel()
 			for range gaveUp {
-				go func() { require.Error(t, b.Take(short, "greedy")) }()
+				go func() { require.Error(t, b.Take(short, "greedy", nodesResource)) }()
 			}
 			for range greedy {
 				go func() {
-					require.NoError(t, b.Take(t.Context(), "greedy"))
+					require.NoError(t, b.Take(t.Context(), "greedy", nodesResource))
 					served <- "greedy"
 				}()
 			}
 			synctest.Wait()
 			for i := range others {
 				go func() {
-					require.NoError(t, b.Take(t.Context(), fmt.Sprint("other", i)))
+					if i == 0 {
+						require.NoError(t, b.Take(t.Context(), "greedy", leasesResource))
+					} else {
+						require.NoError(t, b.Take(t.Context(), fmt.Sprint("other", i), nodesResource))
+					}
 					served <- "other"
 				}()
 			}
@@ -89,13 +93,13 @@ func TestBudgetIsFair(t *testing.T) {
 func TestBudgetGivesUpWithItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBudget(1, 1)
-		require.NoError(t, b.Take(t.Context(), "a"))
+		require.NoError(t, b.Take(t.Context(), "a", nodesResource))
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		require.ErrorIs(t, b.Take(ctx, "a"), context.DeadlineExceeded)
-		require.ErrorIs(t, b.Take(ctx, "a"), context.DeadlineExceeded)
+		require.ErrorIs(t, b.Take(ctx, "a", nodesResource), context.DeadlineExceeded)
+		require.ErrorIs(t, b.Take(ctx, "a", nodesResource), context.DeadlineExceeded)
 		start := time.Now()
-		require.NoError(t, b.Take(t.Context(), "b"))
+		require.NoError(t, b.Take(t.Context(), "b", nodesResource))
 		require.Equal(t, 500*time.Millisecond, time.Since(start).Round(time.Millisecond), "the token was not spent")
 	})
 }

@@ -16,12 +16,16 @@ import (
 )
 
 const (
-	// pageSize of a live list.
-	pageSize = 500
+	// pageSize of a live list: 15,000 leases are three reads.
+	pageSize = 5000
+	// pageTimeout bounds the request for a page, and pageWait the wait for the budget before it. No pass
+	// waits as long.
+	pageTimeout = 15 * time.Second
+	pageWait    = time.Minute
 	// pageInterval times the number of pages is the least time from one list to the next, so that there
 	// are at most 30 reads a minute, whatever the number of nodes (B5), and one in each pass of 5 s up
-	// to 1,000 nodes, so that the dead are found as fast as from a cache. From grace/2 on, that is past
-	// 6,000 nodes at 50 s, the budget alone is the limit: a live node must be seen to renew in time.
+	// to 10,000 nodes, so that the dead are found as fast as from a cache. From grace/2 on, that is past
+	// 60,000 nodes at 50 s, the budget alone is the limit: a live node must be seen to renew in time.
 	pageInterval = 2 * time.Second
 	// refusedHold is how long a list that was refused is not tried again, and the longest that the server
 	// can ask for.
@@ -55,19 +59,27 @@ type leaseRead struct {
 	lease *coordv1.Lease
 }
 
-var errTooSoon = errors.New("the leases were listed just now; the next list is not due yet")
+var (
+	errTooSoon = errors.New("the leases were listed just now; the next list is not due yet")
+	errReading = errors.New("the leases are being listed")
+)
 
-// interval is the least time from this list to the next.
-func (n *Nodes) interval(l *leaseList) time.Duration {
-	return min(time.Duration(max(l.pages, 1))*pageInterval, n.opts.Grace/2)
+// interval is the least time from a list of so many pages to the next.
+func interval(pages int, grace time.Duration) time.Duration {
+	return min(time.Duration(max(pages, 1))*pageInterval, grace/2)
 }
 
-// leasesStillGood reports whether the last list is one that a pass may run on.
+// good reports whether there is a list that is not too old to be of use to a pass: the next one may be due, and be
+// under way for some time.
+func (l *liveLeases) good(grace time.Duration, now time.Time) bool {
+	return l.list != nil && now.Sub(l.list.at) < max(2*interval(l.list.pages, grace), grace/2)
+}
+
+// leasesStillGood reports whether the last list is one that a pass may judge silent nodes by.
 func (n *Nodes) leasesStillGood(now time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l := n.leases.list
-	return l != nil && now.Sub(l.at) < max(n.interval(l), n.opts.Grace/4)
+	return n.leases.good(n.opts.Grace, now)
 }
 
 // lease returns what the list has of a lease, nil if it has none.
@@ -78,54 +90,62 @@ func (l *leaseList) lease(name string) *coordv1.Lease {
 	return nil
 }
 
-// liveLeases returns a list begun at asOf, which has passed, or later. One is read at a time, for all who ask.
-func (n *Nodes) liveLeases(ctx context.Context, asOf time.Time) (*leaseList, error) {
+// liveLeases returns a list begun at asOf, which has passed, or later. One is read at a time, for all who ask;
+// it goes on if those do not wait for it any longer, which they do until the context or the channel ends.
+func (n *Nodes) liveLeases(ctx context.Context, asOf time.Time, enough <-chan struct{}) (*leaseList, error) {
 	for {
 		n.mu.Lock()
 		l := &n.leases
 		if l.list != nil && !l.list.at.Before(asOf) {
-			n.mu.Unlock()
+			defer n.mu.Unlock()
 			return l.list, nil
 		}
-		if reading := l.reading; reading != nil {
-			n.mu.Unlock()
-			select {
-			case <-reading:
-				continue
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
+		if l.reading == nil {
+			if time.Now().Before(l.next) {
+				err := l.err
+				n.mu.Unlock()
+				if err == nil {
+					err = errTooSoon
+				}
+				return nil, err
 			}
+			l.reading = make(chan struct{})
+			go n.listLeases(ctx)
 		}
-		if time.Now().Before(l.next) {
-			err := l.err
-			n.mu.Unlock()
-			if err == nil {
-				err = errTooSoon
-			}
-			return nil, err
-		}
-		done := make(chan struct{})
-		l.reading = done
+		reading := l.reading
 		n.mu.Unlock()
-
-		list, err := n.readLeases(ctx)
-		n.mu.Lock()
-		l.reading, l.err = nil, err
-		if err == nil {
-			l.list, l.next, l.refused = list, list.at.Add(n.interval(list)), false
-		} else {
-			l.next = time.Now().Add(max(pageInterval, min(retryAfter(err), refusedHold)))
-			if forbidden(err) {
-				n.refused(ctx, err)
-			}
+		select {
+		case <-reading:
+		case <-enough:
+			return nil, errReading
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
-		close(done)
-		n.mu.Unlock()
-		if err != nil {
-			return nil, err
-		}
-		return list, nil
 	}
+}
+
+// listLeases reads the list for all who wait for it.
+func (n *Nodes) listLeases(ctx context.Context) {
+	list, err := n.readLeases(ctx)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := &n.leases
+	l.err, l.next = err, list.at.Add(interval(list.pages, n.opts.Grace))
+	if err == nil {
+		l.list, l.refused = list, false
+		if !n.openedAt.IsZero() {
+			n.evidence = list.evidence
+		}
+	} else {
+		if wait := time.Now().Add(max(pageInterval, min(retryAfter(err), refusedHold))); wait.After(l.next) {
+			l.next = wait
+		}
+		if forbidden(err) {
+			n.refused(ctx, err)
+		}
+	}
+	close(l.reading)
+	l.reading = nil
 }
 
 // refused notes that lists are forbidden. The mutex is held.
@@ -137,22 +157,23 @@ func (n *Nodes) refused(ctx context.Context, err error) {
 	n.leases.refused = true
 }
 
-// readLeases reads the whole list, page by page, from the server's present state.
+// readLeases reads the whole list, page by page, from the server's present state. With an error, the list
+// says how many pages were asked for.
 func (n *Nodes) readLeases(ctx context.Context) (*leaseList, error) {
 	out := &leaseList{at: time.Now(), evidence: evidence{leases: map[string]beat{}}}
 	for opts := (metav1.ListOptions{Limit: pageSize}); ; {
 		var page *coordv1.LeaseList
-		err := n.read(ctx, func(ctx context.Context) (err error) {
+		out.pages++
+		err := n.read(ctx, pageWait, pageTimeout, func(ctx context.Context) (err error) {
 			page, err = n.opts.ListLeases(ctx, opts)
 			return err
 		})
 		if err != nil {
-			return nil, fmt.Errorf("listing leases: %w", err)
+			return out, fmt.Errorf("listing leases: %w", err)
 		}
 		for i := range page.Items {
 			out.leases[page.Items[i].Name] = beatOf(&page.Items[i])
 		}
-		out.pages++
 		out.resourceVersion = page.ResourceVersion
 		if opts.Continue = page.Continue; opts.Continue == "" {
 			return out, nil
@@ -160,11 +181,10 @@ func (n *Nodes) readLeases(ctx context.Context) (*leaseList, error) {
 	}
 }
 
-// read makes one live read of leases. What could not be sent within readTimeout is not sent.
-func (n *Nodes) read(ctx context.Context, read func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	return n.opts.Budget.Read(ctx, n.opts.Controller, leasesResource, read)
+// read makes one live read of leases. What could not be sent in time is not sent; the timeout is that of the
+// request alone.
+func (n *Nodes) read(ctx context.Context, wait, timeout time.Duration, read func(context.Context) error) error {
+	return readWithin(ctx, n.opts.Budget, n.opts.Controller, leasesResource, wait, timeout, read)
 }
 
 // liveLease reads one lease, because lists are refused. A lease that was read at asOf or later is not
@@ -184,8 +204,9 @@ func (n *Nodes) liveLease(ctx context.Context, name string, asOf time.Time) (lea
 	case late:
 		return leaseRead{}, errors.New("the time for single reads in this pass is over")
 	}
-	out := leaseRead{at: time.Now()}
-	err := n.read(ctx, func(ctx context.Context) (err error) {
+	var out leaseRead
+	err := n.read(ctx, readTimeout, readTimeout, func(ctx context.Context) (err error) {
+		out.at = time.Now()
 		out.lease, err = n.opts.GetLease(ctx, name)
 		return err
 	})

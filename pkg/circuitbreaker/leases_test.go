@@ -144,6 +144,7 @@ func TestClocksOfNodes(t *testing.T) {
 			s.live["a"] = saved.DeepCopy()
 			s.live["a"].Spec.RenewTime = new(metav1.NewMicroTime(saved.Spec.RenewTime.Add(silent + skew)))
 			b.leases, b.openedAt = liveLeases{read: map[string]leaseRead{}}, time.Time{}
+			b.BeginPass(t.Context())
 			lease, age, beats := b.Lease(t.Context(), "a", saved, saved.DeepCopy(), silent)
 			require.NotNil(t, lease)
 			require.True(t, beats)

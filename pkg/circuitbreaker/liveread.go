@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// liveReadTimeout bounds a live read with its wait for the budget.
+	// liveReadTimeout bounds a live read, and again the wait for the budget before it.
 	liveReadTimeout = 10 * time.Second
 	// liveReadAge is how long a live read may stand for the server's state, when many objects ask for
 	// it one after another.
@@ -25,6 +25,17 @@ const (
 // Reader makes a live read within a budget; Budget does.
 type Reader interface {
 	Read(ctx context.Context, controller string, resource schema.GroupResource, read func(context.Context) error) error
+}
+
+// readWithin makes a live read that waits for the budget for so long at most, and then has the timeout for itself.
+func readWithin(ctx context.Context, budget Reader, controller string, resource schema.GroupResource, wait, timeout time.Duration, read func(context.Context) error) error {
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	return budget.Read(waiting, controller, resource, func(context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return read(ctx)
+	})
 }
 
 // liveReads are the live reads of one resource by one controller, by key. A read answers everybody who
@@ -112,9 +123,7 @@ func (l *liveReads[T]) start(key string) *liveRead[T] {
 	l.known[key] = r
 	go func() {
 		defer close(r.done)
-		ctx, cancel := context.WithTimeout(l.ctx, liveReadTimeout)
-		defer cancel()
-		r.err = l.reader.Read(ctx, l.controller, l.resource, func(ctx context.Context) (err error) {
+		r.err = readWithin(l.ctx, l.reader, l.controller, l.resource, liveReadTimeout, liveReadTimeout, func(ctx context.Context) (err error) {
 			l.sent(r)
 			r.val, err = l.read(ctx, key)
 			return err

@@ -58,8 +58,9 @@ type NodesOptions struct {
 }
 
 // Nodes is the breaker of node lifecycle. It is closed while the cache of leases is good enough to act
-// on. It opens when the server is shown to have a heartbeat that the cache lacks; passes then run on a
-// live list of the leases, or are held if none can be had, until the cache has what the list has. A heartbeat
+// on. It opens when the server is shown to have a heartbeat that the cache lacks; silent nodes are then judged
+// by a live list of the leases, or not at all if none can be had, until the cache has what the list has. All else
+// that a pass does goes on: nodes that post their status are judged by that, as ever. A heartbeat
 // is a change of renewTime, forward or back, in a version of the lease that is not known to be older; a
 // metadata edit is none. RenewTimes are never compared with a local clock. All methods may be called concurrently, but for BeginPass.
 type Nodes struct {
@@ -73,9 +74,12 @@ type Nodes struct {
 	held     bool
 	heldNow  int // passes in a row
 	leases   liveLeases
-	nodes    map[string]nodeRead
-	reading  int // nodes
-	pass     passState
+	// refreshing is closed when the refresh that is under way has ended, with refreshed.
+	refreshing chan struct{}
+	refreshed  error
+	nodes      map[string]nodeRead
+	reading    int // nodes
+	pass       passState
 	// inconclusiveSince is since when nothing could be verified, and cause why; reported is set once that was
 	// told.
 	inconclusiveSince time.Time
@@ -94,8 +98,12 @@ type passState struct {
 	began time.Time
 	// unproven is set once the leases could not be proven fresh: asking again in the same pass is in vain.
 	unproven bool
-	// dead are the nodes that were confirmed dead.
-	dead map[string]bool
+	// noNodeProof is set once the nodes could not be.
+	noNodeProof bool
+	// enough is closed when the workers of the pass have waited for lists for long enough; nil before they do.
+	enough chan struct{}
+	// dead are the nodes that were confirmed dead, and when.
+	dead map[string]time.Time
 	// inconclusive is how many nodes could not be verified.
 	inconclusive int
 }
@@ -105,7 +113,7 @@ func NewNodes(opts NodesOptions) *Nodes {
 	metrics.InitBreaker(opts.Controller)
 	metrics.InitVerifications(opts.Controller, leasesResource, nodesResource)
 	metrics.InitLiveReads(opts.Controller, leasesResource, nodesResource)
-	return &Nodes{opts: opts, pass: passState{dead: map[string]bool{}}, nodes: map[string]nodeRead{}, leases: liveLeases{read: map[string]leaseRead{}}}
+	return &Nodes{opts: opts, pass: passState{dead: map[string]time.Time{}}, nodes: map[string]nodeRead{}, leases: liveLeases{read: map[string]leaseRead{}}}
 }
 
 // FirstProbe is from when on a node is judged that never posted its status. It is when we first saw it,
@@ -118,14 +126,14 @@ func (n *Nodes) FirstProbe(created, now metav1.Time) metav1.Time {
 	return now
 }
 
-// BeginPass must be called before each pass over all nodes. It reports whether the pass may be made at
-// all. An open breaker is first tried to be closed; if it stays open, the leases are read from the
-// server, and without them the pass is held.
+// BeginPass must be called before each pass over all nodes. It reports true: a pass is never held. An open
+// breaker is first tried to be closed; if it stays open, the leases are read from the server. The pass waits
+// two seconds for that at most, and judges by what there is then.
 func (n *Nodes) BeginPass(ctx context.Context) bool {
 	n.mu.Lock()
 	n.endPass(ctx)
 	now := time.Now()
-	n.pass = passState{began: now, dead: map[string]bool{}}
+	n.pass = passState{began: now, dead: map[string]time.Time{}}
 	n.prune(now)
 	open := !n.openedAt.IsZero()
 	n.mu.Unlock()
@@ -133,20 +141,62 @@ func (n *Nodes) BeginPass(ctx context.Context) bool {
 		n.hold(ctx, nil)
 		return true
 	}
-	list, err := n.liveLeases(ctx, now)
-	if err == nil {
-		n.mu.Lock()
-		n.evidence = list.evidence
-		n.mu.Unlock()
-	} else if n.leasesStillGood(now) {
-		// It is not yet time for another list, or the last attempt has failed just now.
-		err = nil
-	}
-	if err != nil && n.proveClosed(ctx) {
+	err := n.refresh(ctx)
+	n.mu.Lock()
+	open = !n.openedAt.IsZero()
+	n.mu.Unlock()
+	if !open || n.leasesStillGood(time.Now()) {
 		err = nil
 	}
 	n.hold(ctx, err)
-	return err == nil
+	return true
+}
+
+// refresh has the leases read from the server, or the breaker closed by a proof if they cannot be. That goes
+// on when the pass does not wait for it any longer.
+func (n *Nodes) refresh(ctx context.Context) error {
+	n.mu.Lock()
+	if n.refreshing == nil {
+		done := make(chan struct{})
+		n.refreshing = done
+		asOf := time.Now()
+		go func() {
+			defer close(done)
+			_, err := n.liveLeases(ctx, asOf, nil)
+			if err != nil && !n.leasesStillGood(time.Now()) && n.proveClosed(ctx) {
+				err = nil
+			}
+			n.mu.Lock()
+			n.refreshing, n.refreshed = nil, err
+			n.mu.Unlock()
+		}()
+	}
+	refreshing := n.refreshing
+	n.mu.Unlock()
+	timer := time.NewTimer(refreshWait)
+	defer timer.Stop()
+	select {
+	case <-refreshing:
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.refreshed
+	case <-timer.C:
+		return errReading
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// enough returns the channel that ends the waiting of this pass's workers for lists.
+func (n *Nodes) enough() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.pass.enough == nil {
+		enough := make(chan struct{})
+		n.pass.enough = enough
+		time.AfterFunc(refreshWait, func() { close(enough) })
+	}
+	return n.pass.enough
 }
 
 // endPass looks back at the pass that has ended. The mutex is held.
@@ -178,21 +228,17 @@ func (n *Nodes) waits(ctx context.Context, cause string) {
 	}
 }
 
-// Waits returns what is put off now because it cannot be verified: the passes, or the marking of silent nodes.
+// Waits returns what is put off now because it cannot be verified: the marking of silent nodes.
 func (n *Nodes) Waits() []Wait {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.inconclusiveSince.IsZero() {
 		return nil
 	}
-	w := Wait{Object: "silent nodes", Resource: leasesResource, For: "a proof that the leases are fresh, or a live read of them", Why: n.cause, Since: n.inconclusiveSince}
-	if n.held {
-		w.Object = "all nodes"
-	}
-	return []Wait{w}
+	return []Wait{{Object: "silent nodes", Resource: leasesResource, For: "a proof that the leases are fresh, or a live read of them", Why: n.cause, Since: n.inconclusiveSince}}
 }
 
-// hold notes whether the pass is held, and says so when that changes.
+// hold notes whether silent nodes cannot be judged in this pass, and says so when that changes.
 func (n *Nodes) hold(ctx context.Context, cause error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -200,7 +246,7 @@ func (n *Nodes) hold(ctx context.Context, cause error) {
 	if cause != nil {
 		metrics.HeldPass(n.opts.Controller)
 		if !n.held {
-			logger.Info("Passes over the nodes are held: the cache of leases is stale and the leases cannot be read from the server", "cause", cause.Error())
+			logger.Info("No silent node is marked: the cache of leases is stale and the leases cannot be read from the server", "cause", cause.Error())
 		}
 		n.held = true
 		n.heldNow++
@@ -208,13 +254,16 @@ func (n *Nodes) hold(ctx context.Context, cause error) {
 		return
 	}
 	if n.held {
-		logger.Info("Passes over the nodes go on", "held", n.heldNow)
+		logger.Info("Silent nodes are marked again", "passes", n.heldNow)
 	}
 	n.held, n.heldNow = false, 0
 }
 
 // prune forgets what nobody can ask for any more. The mutex is held.
 func (n *Nodes) prune(now time.Time) {
+	if n.openedAt.IsZero() && !n.leases.good(n.opts.Grace, now) {
+		n.leases.list = nil
+	}
 	for name, r := range n.leases.read {
 		if now.Sub(r.at) > n.opts.Grace {
 			delete(n.leases.read, name)

@@ -37,8 +37,9 @@ type server struct {
 	live, cached map[string]*coordv1.Lease
 	nodes, seen  map[string]*corev1.Node
 	frozen       bool
-	rewound      bool // no resource version is ever reached
-	opaque       bool // resource versions cannot be compared
+	rewound      bool          // no resource version is ever reached
+	opaque       bool          // resource versions cannot be compared
+	latency      time.Duration // of live reads
 	// proof is what proofs end in, if not what the caches are.
 	proof              *freshness.Proof
 	listErr, getErr    error
@@ -64,7 +65,9 @@ func (s *server) renew(name string, skew time.Duration) *coordv1.Lease {
 	l := &coordv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceNodeLease, ResourceVersion: rv},
 		Spec: coordv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(time.Now().Add(skew)))}}
 	s.live[name] = l
-	s.sync()
+	if !s.frozen {
+		s.cached[name] = l
+	}
 	return l
 }
 
@@ -105,6 +108,15 @@ func (s *server) prove(context.Context, schema.GroupResource, time.Time) freshne
 	return freshness.Proof{Outcome: freshness.Proven}
 }
 
+// wait locks the server when it is about to answer a live read.
+func (s *server) wait() {
+	s.mu.Lock()
+	latency := s.latency
+	s.mu.Unlock()
+	time.Sleep(latency)
+	s.mu.Lock()
+}
+
 func (s *server) breaker() *Nodes {
 	return NewNodes(NodesOptions{
 		Controller: "test", Grace: grace, Prove: s.prove, Budget: NewBudget(DefaultRate, DefaultBurst),
@@ -116,7 +128,7 @@ func (s *server) breaker() *Nodes {
 		Lease: func(name string) *coordv1.Lease { s.mu.Lock(); defer s.mu.Unlock(); return s.cached[name] },
 		Node:  func(name string) *corev1.Node { s.mu.Lock(); defer s.mu.Unlock(); return s.seen[name] },
 		ListLeases: func(_ context.Context, opts metav1.ListOptions) (*coordv1.LeaseList, error) {
-			s.mu.Lock()
+			s.wait()
 			defer s.mu.Unlock()
 			s.reads++
 			require.Empty(s.t, opts.ResourceVersion, "a consistent read")
@@ -151,7 +163,7 @@ func (s *server) breaker() *Nodes {
 			return nil, apierrors.NewNotFound(leasesResource, name)
 		},
 		GetNode: func(_ context.Context, name string) (*corev1.Node, error) {
-			s.mu.Lock()
+			s.wait()
 			defer s.mu.Unlock()
 			s.gets++
 			if s.getErr != nil {
@@ -184,32 +196,37 @@ type lifecycle struct {
 	s     *server
 	b     *Nodes
 	nodes map[string]*watched
-	held  int
+	held  int // passes
 	// opened is whether the breaker was ever seen open.
 	opened bool
 }
 
 func (l *lifecycle) pass(ctx context.Context) {
 	defer func() { l.opened = l.opened || !l.b.openedAt.IsZero() }()
-	if !l.b.BeginPass(ctx) {
+	require.True(l.s.t, l.b.BeginPass(ctx))
+	if l.b.held {
 		l.held++
-		return
 	}
 	for name, w := range l.nodes {
-		cached := l.b.opts.Lease(name)
-		lease, age, beats := l.b.Lease(ctx, name, cached, w.saved, time.Since(w.probe))
-		if beats {
-			w.saved, w.probe = lease, time.Now().Add(-age)
+		l.judge(ctx, name, w)
+	}
+}
+
+// judge is what a pass does with a node.
+func (l *lifecycle) judge(ctx context.Context, name string, w *watched) {
+	cached := l.b.opts.Lease(name)
+	lease, age, beats := l.b.Lease(ctx, name, cached, w.saved, time.Since(w.probe))
+	if beats {
+		w.saved, w.probe = lease, time.Now().Add(-age)
+	}
+	if overdue := time.Since(w.probe) - grace; overdue > 0 && w.markedAt.IsZero() {
+		dead, live, age := l.b.ConfirmDead(ctx, name, w.saved, overdue)
+		if live != nil {
+			require.False(l.s.t, dead)
+			w.saved, w.probe = live, time.Now().Add(-age)
 		}
-		if overdue := time.Since(w.probe) - grace; overdue > 0 && w.markedAt.IsZero() {
-			dead, live, age := l.b.ConfirmDead(ctx, name, w.saved, overdue)
-			if live != nil {
-				require.False(l.s.t, dead)
-				w.saved, w.probe = live, time.Now().Add(-age)
-			}
-			if dead {
-				w.markedAt = time.Now()
-			}
+		if dead {
+			w.markedAt = time.Now()
 		}
 	}
 }

@@ -97,7 +97,7 @@ func (n *Nodes) ConfirmDead(ctx context.Context, name string, saved *coordv1.Lea
 		}
 	default:
 		dead, lease = true, nil
-		n.pass.dead[name] = true
+		n.pass.dead[name] = time.Now()
 	}
 	n.mu.Unlock()
 	metrics.Verification(n.opts.Controller, leasesResource, by, outcome)
@@ -110,7 +110,7 @@ func (n *Nodes) present(ctx context.Context, name string, saved *coordv1.Lease, 
 		// Read after the proof: what was read before may be older.
 		return n.opts.Lease(name), metrics.ByProof, nil
 	}
-	list, err := n.liveLeases(ctx, asOf)
+	list, err := n.liveLeases(ctx, asOf, n.enough())
 	if err == nil {
 		live := list.lease(name)
 		n.compare(ctx, name, saved, live, list.evidence)
@@ -173,12 +173,12 @@ var ErrChanged = errors.New("the node's Ready condition has changed")
 // ProveNode returns nil if the Ready condition of the node is known to have been what the caller saw
 // no longer than two seconds ago. Otherwise nothing must be done because of it now: with ErrChanged
 // the caller's view is outdated, with any other error it could not be found out. A node that was
-// confirmed dead in this pass needs no further proof.
+// confirmed dead in this pass, no longer ago, needs no further proof.
 func (n *Nodes) ProveNode(ctx context.Context, name string, seen corev1.ConditionStatus) error {
 	n.mu.Lock()
 	dead := n.pass.dead[name]
 	n.mu.Unlock()
-	if dead && seen == corev1.ConditionUnknown {
+	if time.Since(dead) <= nodeAge && seen == corev1.ConditionUnknown {
 		return nil
 	}
 	ready, by, err := n.ready(ctx, name)
@@ -194,10 +194,8 @@ func (n *Nodes) ProveNode(ctx context.Context, name string, seen corev1.Conditio
 }
 
 func (n *Nodes) ready(ctx context.Context, name string) (corev1.ConditionStatus, metrics.Evidence, error) {
-	proofCtx, cancel := context.WithTimeout(ctx, proofTimeout)
-	defer cancel()
 	asOf := time.Now().Add(-nodeAge)
-	if n.opts.Prove(proofCtx, nodesResource, asOf).Fresh() {
+	if n.nodesProven(ctx, asOf) {
 		return readyOf(n.opts.Node(name)), metrics.ByProof, nil
 	}
 	n.mu.Lock()
@@ -219,11 +217,10 @@ func (n *Nodes) ready(ctx context.Context, name string) (corev1.ConditionStatus,
 	case busy:
 		return "", metrics.ByGet, errBusy
 	}
-	ctx, cancel = context.WithTimeout(ctx, readTimeout)
-	defer cancel()
 	var node *corev1.Node
-	got := nodeRead{at: time.Now()}
-	err := n.opts.Budget.Read(ctx, n.opts.Controller, nodesResource, func(ctx context.Context) (err error) {
+	var got nodeRead
+	err := readWithin(ctx, n.opts.Budget, n.opts.Controller, nodesResource, readTimeout, readTimeout, func(ctx context.Context) (err error) {
+		got.at = time.Now()
 		node, err = n.opts.GetNode(ctx, name)
 		return err
 	})
@@ -237,6 +234,26 @@ func (n *Nodes) ready(ctx context.Context, name string) (corev1.ConditionStatus,
 	n.nodes[name] = got
 	n.mu.Unlock()
 	return got.ready, metrics.ByGet, nil
+}
+
+// nodesProven reports whether the cache of nodes is as new as the server was at asOf. Once it was not so in a pass,
+// that is not asked again.
+func (n *Nodes) nodesProven(ctx context.Context, asOf time.Time) bool {
+	n.mu.Lock()
+	unproven, began := n.pass.noNodeProof, n.pass.began
+	n.mu.Unlock()
+	if unproven {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
+	defer cancel()
+	if n.opts.Prove(ctx, nodesResource, asOf).Fresh() {
+		return true
+	}
+	n.mu.Lock()
+	n.pass.noNodeProof = n.pass.began.Equal(began)
+	n.mu.Unlock()
+	return false
 }
 
 func readyOf(node *corev1.Node) corev1.ConditionStatus {

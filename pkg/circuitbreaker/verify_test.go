@@ -63,7 +63,7 @@ func TestProveNode(t *testing.T) {
 		require.NotErrorIs(t, err, ErrChanged)
 		s.getErr = nil
 		b.opts.Budget = NewBudget(rate.Limit(0.001), 1)
-		require.NoError(t, b.opts.Budget.Take(ctx, "another"))
+		require.NoError(t, b.opts.Budget.Take(ctx, "another", nodesResource))
 		require.ErrorIs(t, b.ProveNode(ctx, "a", corev1.ConditionFalse), context.DeadlineExceeded, "the budget is spent")
 	})
 }
@@ -122,7 +122,7 @@ func TestNodeReadsDoNotStopAPass(t *testing.T) {
 		s.freeze(true)
 		b := s.breaker()
 		b.opts.Budget = NewBudget(rate.Limit(0.001), 1)
-		require.NoError(t, b.opts.Budget.Take(t.Context(), "another"))
+		require.NoError(t, b.opts.Budget.Take(t.Context(), "another", nodesResource))
 		start := time.Now()
 		var wg sync.WaitGroup
 		work := make(chan int)

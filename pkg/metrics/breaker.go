@@ -19,7 +19,7 @@ var (
 	}, []string{"controller"})
 	heldPasses = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "breaker_held_passes_total", StabilityLevel: metrics.ALPHA,
-		Help: "Number of passes that were not made because the circuit breaker was open and live reads failed.",
+		Help: "Number of passes that marked no silent node because the circuit breaker was open and live reads failed.",
 	}, []string{"controller"})
 	verifications = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "verifications_total", StabilityLevel: metrics.ALPHA,
@@ -76,7 +76,7 @@ func BreakerOpened(controller string) {
 // BreakerClosed says that a controller's circuit breaker is closed.
 func BreakerClosed(controller string) { breakerOpen.WithLabelValues(controller).Set(0) }
 
-// HeldPass counts a pass that was not made.
+// HeldPass counts a pass that could judge no silent node.
 func HeldPass(controller string) { heldPasses.WithLabelValues(controller).Inc() }
 
 // Verification counts the verification of what a disruptive action depends on.
