@@ -63,6 +63,10 @@ update: patch ## Run every hack/update-*.sh: mends what verify complains of
 unit: build ## Unit and component tests, with the race detector on pkg/ and test/
 	@hack/test-unit.sh
 
+.PHONY: composition
+composition: patch ## The real controllers on random histories, stock beside ours (SEEDS=1000 FIRST=1 REPLAY=file LOG=1)
+	@SEEDS=$(or $(SEEDS),1000) FIRST=$(FIRST) REPLAY=$(REPLAY) LOG=$(LOG) go test -count=1 -timeout=24h -v -run='^TestSeeds$$' ./test/composition
+
 .PHONY: upstream-unit
 upstream-unit: patch ## Upstream's own unit tests of every patched package, gates on and off
 	@hack/test-upstream-unit.sh

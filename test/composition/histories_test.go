@@ -1,0 +1,143 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package composition
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
+)
+
+// both runs a schedule on both arms, and requires that ours is not worse by any rule.
+func both(t *testing.T, s schedule.Schedule) (stock, ours validate.Record) {
+	t.Helper()
+	stock, ours = run(t, arms.Stock, s, nil), run(t, arms.Ours, s, nil)
+	for _, v := range validate.Compare(s, stock, ours) {
+		t.Errorf("%s", v)
+	}
+	return stock, ours
+}
+
+var kinds = []string{"ReplicaSet", "DaemonSet", "StatefulSet", "Job", "ReplicationController"}
+
+// refused is a history in which an owner lacks a pod and can make none for 30 minutes.
+func refused(kind string, action schedule.Action, monitor bool) schedule.Schedule {
+	return schedule.Schedule{
+		Nodes: 3, Monitor: monitor, Settle: time.Minute,
+		Owners: []schedule.Owner{{Kind: kind, Name: "owner", Replicas: 3}, {Kind: kind, Name: "neighbour", Replicas: 3}},
+		Steps: append(flips("neighbour", 40*time.Second, 180),
+			schedule.Step{At: time.Minute, Action: action, Target: "owner", For: 30 * time.Minute},
+			schedule.Step{At: 61 * time.Second, Action: schedule.DeletePod, Target: "owner"}),
+	}
+}
+
+// flips has a pod turn unready for 3 s, every 10 s.
+func flips(owner string, at time.Duration, times int) (steps []schedule.Step) {
+	for i := range times {
+		steps = append(steps, schedule.Step{At: at + time.Duration(i)*10*time.Second, Action: schedule.Unready, Target: owner, N: i, For: 3 * time.Second})
+	}
+	return steps
+}
+
+// An owner whose pods a quota or a policy refuses is tried as often as upstream tries it, with exponential backoff.
+func TestQuotaRefusesForLong(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			s := refused(kind, schedule.Refuse, false)
+			stock, ours := both(t, s)
+			owner := validate.Owners(s)[0]
+			require.Greater(t, stock.Requests[owner]["create pods"], 10)
+			require.LessOrEqual(t, ours.Requests[owner]["create pods"], stock.Requests[owner]["create pods"]+2)
+		})
+	}
+}
+
+// So is one whose pods an admission webhook is asked about that does not answer.
+func TestWebhookIsDownForLong(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			s := refused(kind, schedule.Webhook, true)
+			stock, ours := both(t, s)
+			owner := validate.Owners(s)[0]
+			require.Greater(t, stock.Requests[owner]["create pods"], 10)
+			require.LessOrEqual(t, ours.Requests[owner]["create pods"], stock.Requests[owner]["create pods"]+2)
+		})
+	}
+}
+
+// A pod that turns unready reaches its owner's status as soon as upstream's, and no proof is asked for it.
+func TestUnreadyPodReachesTheStatus(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			s := schedule.Schedule{
+				Nodes: 3, Settle: time.Minute, Owners: []schedule.Owner{{Kind: kind, Name: "owner", Replicas: 3}, {Kind: kind, Name: "neighbour", Replicas: 3}},
+				Steps: append(flips("owner", time.Minute, 20), flips("neighbour", 64*time.Second, 20)...),
+			}
+			stock, ours := both(t, s)
+			owner := validate.Owners(s)[0]
+			require.GreaterOrEqual(t, len(stock.Untold[owner]), 10)
+			require.InDelta(t, mean(stock.Untold[owner]).Seconds(), mean(ours.Untold[owner]).Seconds(), 0.05)
+			for resource, n := range ours.Probes {
+				require.LessOrEqual(t, n, 8, "proofs of %s, which only the start needs", resource)
+			}
+		})
+	}
+}
+
+func mean(spans []validate.Span) (sum time.Duration) {
+	for _, s := range spans {
+		sum += s.For
+	}
+	return sum / time.Duration(max(1, len(spans)))
+}
+
+// One custom resource that cannot be listed is of no concern to a rollout, a replacement, or the ages of other caches.
+func TestBrokenCustomResource(t *testing.T) {
+	for _, monitor := range []bool{false, true} {
+		s := schedule.Schedule{
+			Nodes: 5, Monitor: monitor, Settle: time.Minute,
+			Owners: []schedule.Owner{{Kind: "DaemonSet", Name: "daemons"}, {Kind: "ReplicaSet", Name: "replicas", Replicas: 3}},
+			Steps:  []schedule.Step{{At: 40 * time.Second, Action: schedule.Broken, Target: "widgets", N: 30, For: 10 * time.Minute}},
+		}
+		for i := range 8 {
+			at := time.Minute + time.Duration(i)*time.Minute
+			s.Steps = append(s.Steps, schedule.Step{At: at, Action: schedule.Roll, Target: "daemons"}, schedule.Step{At: at, Action: schedule.DeletePod, Target: "replicas", N: i})
+		}
+		both(t, s)
+	}
+}
+
+// A node whose clock is set back renews its lease with times that its cache has seen before: it lives.
+func TestClockOfANodeIsSetBack(t *testing.T) {
+	for _, far := range []time.Duration{-time.Minute, -5 * time.Minute, -time.Hour, time.Hour} {
+		both(t, schedule.Schedule{
+			Nodes: 3, Monitor: true, Settle: 3 * time.Minute, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "replicas", Replicas: 3}},
+			Steps: []schedule.Step{{At: time.Minute, Action: schedule.Clock, N: 1, Delay: far}, {At: 5 * time.Minute, Action: schedule.Clock, N: 1, Delay: -far}},
+		})
+	}
+}
+
+// A rollout goes on while the queue is slow and nodes change all the time.
+func TestSlowQueueAndBusyNodes(t *testing.T) {
+	for _, monitor := range []bool{false, true} {
+		s := schedule.Schedule{Nodes: 4, Monitor: monitor, Settle: time.Minute, Owners: []schedule.Owner{{Kind: "DaemonSet", Name: "rolled"}}}
+		for i := range 4 {
+			name := string(rune('a' + i))
+			s.Owners = append(s.Owners, schedule.Owner{Kind: "DaemonSet", Name: name})
+			for at := time.Minute; at < 6*time.Minute; at += 3 * time.Second {
+				s.Steps = append(s.Steps, schedule.Step{At: at, Action: schedule.Unready, Target: name, N: i, For: 1500 * time.Millisecond})
+			}
+		}
+		s.Steps = append(s.Steps,
+			schedule.Step{At: time.Minute, Action: schedule.SlowWrites, Target: "daemonsets", Delay: 2500 * time.Millisecond, For: 5 * time.Minute},
+			schedule.Step{At: time.Minute, Action: schedule.Busy, Target: "nodes", For: 5 * time.Minute},
+			schedule.Step{At: 90 * time.Second, Action: schedule.Roll, Target: "rolled"})
+		both(t, s)
+	}
+}

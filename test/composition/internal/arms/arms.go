@@ -1,0 +1,205 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package arms runs upstream's real controllers, as stock Kubernetes builds them or wired as this project does.
+// Gates and the provider of stores are those of the process, so one arm runs at a time.
+package arms
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/controller-manager/pkg/informerfactory"
+	"k8s.io/kubernetes/pkg/controller/daemon"
+	"k8s.io/kubernetes/pkg/controller/job"
+	"k8s.io/kubernetes/pkg/controller/nodelifecycle"
+	"k8s.io/kubernetes/pkg/controller/replicaset"
+	"k8s.io/kubernetes/pkg/controller/replication"
+	"k8s.io/kubernetes/pkg/controller/statefulset"
+	"k8s.io/kubernetes/pkg/controller/tainteviction"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+	"github.com/fresh-kcm/fresh-kcm/pkg/wiring"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
+)
+
+// Arm is a build of kube-controller-manager.
+type Arm string
+
+// The arms.
+const (
+	// Stock is upstream with its own gates at their defaults, and without ours.
+	Stock Arm = "stock"
+	// Ours is with our gates on.
+	Ours Arm = "ours"
+)
+
+// What kube-controller-manager's flags are by default.
+const (
+	qps, burst    = 20, 30
+	workers       = 5
+	resync        = 12 * time.Hour
+	nodePass      = 5 * time.Second
+	startupGrace  = time.Minute
+	evictionRate  = 0.1
+	secondaryRate = 0.01
+	largeCluster  = 50
+	unhealthyZone = 0.55
+	// Grace is for how long a node may be silent.
+	Grace = 50 * time.Second
+)
+
+func init() {
+	// The handlers log, and sleep by a clock that the bubbles' times run away from.
+	utilruntime.ErrorHandlers = nil
+}
+
+// Manager is a running kube-controller-manager.
+type Manager struct {
+	// Wiring is ours; nil on the stock arm.
+	Wiring *wiring.Wiring
+
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	stop    []func()
+}
+
+// controller is one to run.
+type controller func(ctx context.Context)
+
+// Start starts the arm's controllers on the server.
+func Start(ctx context.Context, arm Arm, server *model.Server, monitor bool) (*Manager, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	m := &Manager{cancel: cancel}
+	config := &rest.Config{Host: "http://model", Transport: server, QPS: qps, Burst: burst}
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	var builder clientbuilder.ControllerClientBuilder = clientbuilder.SimpleControllerClientBuilder{ClientConfig: config}
+	informerClients := builder
+	watches := wiring.NewWatches()
+	if arm == Ours && monitor {
+		informerClients = watches.Clients(builder)
+	}
+	shared, err := informerClients.Client("shared-informers")
+	if err != nil {
+		return nil, fmt.Errorf("client of the informers: %w", err)
+	}
+	metadataConfig, err := informerClients.Config("metadata-informers")
+	if err != nil {
+		return nil, fmt.Errorf("configuration of the metadata informers: %w", err)
+	}
+	metadataClient, err := metadata.NewForConfig(metadataConfig)
+	if err != nil {
+		return nil, fmt.Errorf("client of the metadata informers: %w", err)
+	}
+	typed := informers.NewSharedInformerFactory(shared, resync)
+	objects := metadatainformer.NewSharedInformerFactory(metadataClient, resync)
+	observed := informerfactory.NewInformerFactory(typed, objects)
+	if arm == Ours {
+		own, err := builder.Config("fresh-kcm")
+		if err != nil {
+			return nil, fmt.Errorf("own configuration: %w", err)
+		}
+		client, err := builder.Client("fresh-kcm")
+		if err != nil {
+			return nil, fmt.Errorf("own client: %w", err)
+		}
+		mapper := model.Mapper()
+		if m.Wiring, err = wiring.New(ctx, own, mapper, wiring.NewEvents(ctx, client)); err != nil {
+			return nil, fmt.Errorf("wiring: %w", err)
+		}
+		consistency.SetProvider(m.Wiring.Store)
+		defer consistency.SetProvider(nil)
+		builder = wiring.Clients(builder, nil)
+		if monitor {
+			observed = wiring.ObserveFactory(observed)
+			m.Wiring.Monitor(wiring.Informers(ctx, typed, observed, mapper), watches)
+		}
+	}
+	run, err := build(ctx, builder, typed)
+	if err != nil {
+		return nil, err
+	}
+	// As the garbage collector follows it.
+	widgets, err := observed.ForResource(model.Widgets.GroupVersionResource)
+	if err != nil {
+		return nil, fmt.Errorf("informer of the custom resource: %w", err)
+	}
+	follower := widgets.Informer().GetController()
+	for _, c := range append(run, follower.RunWithContext) {
+		m.running.Go(func() { c(ctx) })
+	}
+	observed.Start(ctx.Done())
+	m.stop = []func(){typed.Shutdown, objects.Shutdown}
+	return m, nil
+}
+
+// build makes the controllers.
+func build(ctx context.Context, builder clientbuilder.ControllerClientBuilder, f informers.SharedInformerFactory) ([]controller, error) {
+	clients := map[string]kubernetes.Interface{}
+	for _, name := range []string{"replicaset-controller", "replication-controller", "daemon-set-controller", "statefulset-controller", "job-controller", "node-controller"} {
+		c, err := builder.Client(name)
+		if err != nil {
+			return nil, fmt.Errorf("client of %s: %w", name, err)
+		}
+		clients[name] = c
+	}
+	core, apps := f.Core().V1(), f.Apps().V1()
+	rs := replicaset.NewReplicaSetController(ctx, apps.ReplicaSets(), core.Pods(), clients["replicaset-controller"], replicaset.BurstReplicas)
+	rc := replication.NewReplicationManager(ctx, core.Pods(), core.ReplicationControllers(), clients["replication-controller"], replication.BurstReplicas)
+	ds, err := daemon.NewDaemonSetsController(ctx, apps.DaemonSets(), apps.ControllerRevisions(), core.Pods(), core.Nodes(), clients["daemon-set-controller"], flowcontrol.NewBackOff(time.Second, 15*time.Minute))
+	if err != nil {
+		return nil, fmt.Errorf("DaemonSet controller: %w", err)
+	}
+	sts := statefulset.NewStatefulSetController(ctx, core.Pods(), apps.StatefulSets(), core.PersistentVolumeClaims(), apps.ControllerRevisions(), clients["statefulset-controller"])
+	jobs, err := job.NewController(ctx, clients["job-controller"], core.Pods(), f.Batch().V1().Jobs(), nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("job controller: %w", err)
+	}
+	nodes, err := nodelifecycle.NewNodeLifecycleController(ctx, f.Coordination().V1().Leases(), core.Pods(), core.Nodes(), apps.DaemonSets(), clients["node-controller"],
+		nodePass, startupGrace, Grace, evictionRate, secondaryRate, largeCluster, unhealthyZone)
+	if err != nil {
+		return nil, fmt.Errorf("node lifecycle: %w", err)
+	}
+	taints, err := tainteviction.New(ctx, clients["node-controller"], core.Pods(), core.Nodes(), "taint-eviction-controller")
+	if err != nil {
+		return nil, fmt.Errorf("taint eviction: %w", err)
+	}
+	return []controller{
+		func(ctx context.Context) { rs.Run(ctx, workers) },
+		func(ctx context.Context) { rc.Run(ctx, workers) },
+		func(ctx context.Context) { ds.Run(ctx, 2) },
+		func(ctx context.Context) { sts.Run(ctx, workers) },
+		func(ctx context.Context) { jobs.Run(ctx, workers) },
+		nodes.Run,
+		taints.Run,
+	}, nil
+}
+
+// Waits are what our side says that it waits for.
+func (m *Manager) Waits() []stalenessmonitor.Wait {
+	if m.Wiring == nil {
+		return nil
+	}
+	return m.Wiring.Waits()
+}
+
+// Stop ends everything and waits for it.
+func (m *Manager) Stop() {
+	m.cancel()
+	m.running.Wait()
+	for _, stop := range m.stop {
+		stop()
+	}
+}

@@ -1,0 +1,106 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package faults are the troubles between kube-controller-manager and its server.
+package faults
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+)
+
+// Faults are those of one run.
+type Faults struct {
+	server *model.Server
+
+	mu  sync.Mutex
+	now []schedule.Step // under way
+	n   int
+}
+
+// New returns none.
+func New(server *model.Server) *Faults { return &Faults{server: server} }
+
+// Do begins what a step says, and has after end it. It reports whether the step is a fault.
+func (f *Faults) Do(s schedule.Step, after func(time.Duration, func())) bool {
+	switch s.Action {
+	case schedule.Refuse, schedule.Webhook, schedule.Broken, schedule.SlowWrites, schedule.SlowReads, schedule.LostAnswer:
+		f.mu.Lock()
+		f.now = append(f.now, s)
+		f.mu.Unlock()
+		after(s.For, func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if i := slices.Index(f.now, s); i >= 0 {
+				f.now = slices.Delete(f.now, i, i+1)
+			}
+		})
+	case schedule.Hold:
+		f.server.Hold(byName(s.Target), true)
+		after(s.For, func() { f.server.Hold(byName(s.Target), false) })
+	case schedule.Expire:
+		f.server.Expire(byName(s.Target))
+	case schedule.LoseEvent:
+		f.server.Drop(byName(s.Target))
+	default:
+		return false
+	}
+	return true
+}
+
+func byName(name string) *model.Resource {
+	for _, r := range model.All() {
+		if r.GroupVersionResource.Resource == name {
+			return r
+		}
+	}
+	panic("no such resource: " + name)
+}
+
+// Fate decides about a request.
+func (f *Faults) Fate(r *model.Request) (fate model.Fate) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.now {
+		hit := r.GroupVersionResource.Resource == s.Target
+		switch s.Action {
+		case schedule.Refuse:
+			if createsFor(r, s.Target) {
+				fate.Refusal = model.Refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "pods are forbidden: exceeded quota", 0)
+			}
+		case schedule.Webhook:
+			if createsFor(r, s.Target) {
+				fate.Refusal = model.Refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: failed calling webhook", 0)
+			}
+		case schedule.Broken:
+			if hit && (r.Verb == "list" || r.Verb == "watch") {
+				fate.Refusal = model.Refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "storage is (re)initializing", s.N)
+			}
+		case schedule.SlowWrites:
+			if hit && r.Write() {
+				fate.Before = s.Delay
+			}
+		case schedule.SlowReads:
+			if hit && !r.Write() && r.Verb != "watch" {
+				fate.After = s.Delay
+			}
+		case schedule.LostAnswer:
+			if f.n++; hit && r.Write() && f.n%2 == 0 {
+				fate.Lost = true
+			}
+		}
+	}
+	return fate
+}
+
+// createsFor says that a request makes a pod of the owner.
+func createsFor(r *model.Request, owner string) bool {
+	return r.Resource == model.Pods && r.Verb == "create" && r.Subresource == "" && r.Owner.Name == owner
+}

@@ -1,0 +1,165 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Truth reads the store while the server's lock is held.
+type Truth struct{ s *Server }
+
+// Get returns an object, or nil.
+func (t Truth) Get(r *Resource, namespace, name string) Object {
+	return t.s.stores[r].objects[types.NamespacedName{Namespace: namespace, Name: name}]
+}
+
+// List returns all objects of a resource, by namespace and name.
+func (t Truth) List(r *Resource) []Object {
+	st := t.s.stores[r]
+	out := make([]Object, 0, len(st.keys))
+	for _, key := range st.keys {
+		out = append(out, st.objects[key])
+	}
+	return out
+}
+
+// Look calls f with the truth.
+func (s *Server) Look(f func(Truth)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(Truth{s})
+}
+
+func (s *Server) ownerOf(r *Request) Owner {
+	key := types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+	if r.Resource != Pods && r.Resource != Revisions {
+		return Owner{r.Kind, key}
+	}
+	if r.Verb != "create" {
+		return s.owners[key]
+	}
+	o, err := decode(r.body, nil)
+	if err != nil {
+		return Owner{}
+	}
+	object := o.(Object)
+	object.SetNamespace(r.Namespace)
+	return controllerOf(object)
+}
+
+func controllerOf(o Object) Owner {
+	if ref := metav1.GetControllerOfNoCopy(o); ref != nil {
+		return Owner{ref.Kind, types.NamespacedName{Namespace: o.GetNamespace(), Name: ref.Name}}
+	}
+	return Owner{}
+}
+
+func notFound(r *Request) error {
+	return Refuse(http.StatusNotFound, metav1.StatusReasonNotFound, r.GroupVersionResource.Resource+" \""+r.Name+"\" not found", 0)
+}
+
+func (s *Server) get(r *Request) (Object, error) {
+	o := s.stores[r.Resource].objects[types.NamespacedName{Namespace: r.Namespace, Name: r.Name}]
+	if o == nil {
+		return nil, notFound(r)
+	}
+	return o, nil
+}
+
+// progress has the watch cache of a resource know that it has all up to now.
+func (st *store) progress(rv int64) {
+	st.known, st.knownAt = rv, time.Now()
+}
+
+// list is always a consistent read; pages continue at the version of the first.
+func (s *Server) list(r *Request) ([]byte, error) {
+	st := s.stores[r.Resource]
+	st.progress(s.rv)
+	selects, err := selector(r)
+	if err != nil {
+		return nil, err
+	}
+	after, rv := "", s.rv
+	if token := r.query.Get("continue"); token != "" {
+		version, key, _ := strings.Cut(token, ":")
+		if rv, err = strconv.ParseInt(version, 10, 64); err != nil || rv < st.compacted {
+			return nil, Refuse(http.StatusGone, metav1.StatusReasonExpired, "the provided continue parameter is too old", 0)
+		}
+		after = key
+	}
+	limit := int(r.number("limit"))
+	var out []Object
+	next := ""
+	for _, o := range st.asOf(rv, s.rv) {
+		key := o.GetNamespace() + "/" + o.GetName()
+		if !selects(o) || after != "" && key <= after {
+			continue
+		}
+		if limit > 0 && len(out) == limit {
+			last := out[len(out)-1]
+			next = strconv.FormatInt(rv, 10) + ":" + last.GetNamespace() + "/" + last.GetName()
+			break
+		}
+		out = append(out, o)
+	}
+	return r.encoding.list(r.Resource, out, metav1.ListMeta{ResourceVersion: strconv.FormatInt(rv, 10), Continue: next}), nil
+}
+
+// asOf returns the objects as they were at a version.
+func (st *store) asOf(rv, now int64) []Object {
+	keys, objects := st.keys, st.objects
+	if rv < now {
+		objects = map[types.NamespacedName]Object{}
+		for _, c := range st.log {
+			if c.rv > rv {
+				break
+			}
+			if c.now != nil {
+				objects[keyOf(c.now)] = c.now
+			} else {
+				delete(objects, keyOf(c.last))
+			}
+		}
+		keys = nil
+		for key := range objects {
+			keys = append(keys, key)
+		}
+		slices.SortFunc(keys, compareKeys)
+	}
+	out := make([]Object, 0, len(keys))
+	for _, key := range keys {
+		out = append(out, objects[key])
+	}
+	return out
+}
+
+func keyOf(o Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+func compareKeys(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }
+
+// selector knows namespaces, labels, and the field metadata.name.
+func selector(r *Request) (func(Object) bool, error) {
+	byLabel, err := labels.Parse(r.query.Get("labelSelector"))
+	if err != nil {
+		return nil, Refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error(), 0)
+	}
+	name, byName := strings.CutPrefix(r.query.Get("fieldSelector"), "metadata.name=")
+	if !byName && r.query.Get("fieldSelector") != "" {
+		return nil, Refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, "unknown field selector", 0)
+	}
+	return func(o Object) bool {
+		return (r.Namespace == "" || r.Namespace == o.GetNamespace()) && (!byName || name == o.GetName()) && byLabel.Matches(labels.Set(o.GetLabels()))
+	}, nil
+}

@@ -1,0 +1,92 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"reflect"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	coordv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Object is what the server stores. Nobody changes one that is stored.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// Resource is one that the server serves.
+type Resource struct {
+	schema.GroupVersionResource
+	Kind       string
+	Namespaced bool
+	// Grace has deletions wait for somebody who removes the object, as a kubelet does.
+	Grace bool
+
+	object, list reflect.Type
+}
+
+// The resources that are served.
+var (
+	Pods         = resource[corev1.Pod, corev1.PodList](corev1.SchemeGroupVersion, "pods", "Pod", true)
+	Nodes        = resource[corev1.Node, corev1.NodeList](corev1.SchemeGroupVersion, "nodes", "Node", false)
+	Events       = resource[corev1.Event, corev1.EventList](corev1.SchemeGroupVersion, "events", "Event", true)
+	Claims       = resource[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](corev1.SchemeGroupVersion, "persistentvolumeclaims", "PersistentVolumeClaim", true)
+	RCs          = resource[corev1.ReplicationController, corev1.ReplicationControllerList](corev1.SchemeGroupVersion, "replicationcontrollers", "ReplicationController", true)
+	ReplicaSets  = resource[appsv1.ReplicaSet, appsv1.ReplicaSetList](appsv1.SchemeGroupVersion, "replicasets", "ReplicaSet", true)
+	DaemonSets   = resource[appsv1.DaemonSet, appsv1.DaemonSetList](appsv1.SchemeGroupVersion, "daemonsets", "DaemonSet", true)
+	StatefulSets = resource[appsv1.StatefulSet, appsv1.StatefulSetList](appsv1.SchemeGroupVersion, "statefulsets", "StatefulSet", true)
+	Revisions    = resource[appsv1.ControllerRevision, appsv1.ControllerRevisionList](appsv1.SchemeGroupVersion, "controllerrevisions", "ControllerRevision", true)
+	Jobs         = resource[batchv1.Job, batchv1.JobList](batchv1.SchemeGroupVersion, "jobs", "Job", true)
+	Leases       = resource[coordv1.Lease, coordv1.LeaseList](coordv1.SchemeGroupVersion, "leases", "Lease", true)
+	// Widgets are a custom resource, of which only the metadata are read.
+	Widgets = resource[metav1.PartialObjectMetadata, metav1.PartialObjectMetadataList](schema.GroupVersion{Group: "example.com", Version: "v1"}, "widgets", "Widget", true)
+)
+
+var all = []*Resource{Pods, Nodes, Events, Claims, RCs, ReplicaSets, DaemonSets, StatefulSets, Revisions, Jobs, Leases, Widgets}
+
+func resource[O, L any](gv schema.GroupVersion, name, kind string, namespaced bool) *Resource {
+	return &Resource{
+		GroupVersionResource: gv.WithResource(name), Kind: kind, Namespaced: namespaced, Grace: kind == "Pod",
+		object: reflect.TypeFor[O](), list: reflect.TypeFor[L](),
+	}
+}
+
+// gvk is the kind of the resource's objects.
+func (r *Resource) gvk() schema.GroupVersionKind { return r.GroupVersion().WithKind(r.Kind) }
+
+// Mapper maps the resources that are served.
+func Mapper() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	for _, r := range all {
+		scope := meta.RESTScope(meta.RESTScopeRoot)
+		if r.Namespaced {
+			scope = meta.RESTScopeNamespace
+		}
+		m.AddSpecific(r.gvk(), r.GroupVersionResource, r.GroupVersion().WithResource(strings.ToLower(r.Kind)), scope)
+	}
+	return m
+}
+
+// field returns a struct's field, or the zero value if there is none of the name.
+func field(o Object, name string) reflect.Value {
+	return reflect.ValueOf(o).Elem().FieldByName(name)
+}
+
+// keep has an object keep another's field.
+func keep(o, from Object, name string) {
+	if f := field(o, name); f.IsValid() {
+		f.Set(field(from, name))
+	}
+}
+
+// All returns every resource that is served.
+func All() []*Resource { return all }

@@ -1,0 +1,262 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+)
+
+// write makes a client's write and returns the answer's body.
+func (s *Server) write(r *Request) ([]byte, error) {
+	if r.query.Has("dryRun") {
+		return nil, Refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, "dry run is not modelled", 0)
+	}
+	switch r.Verb {
+	case "create":
+		return s.create(r)
+	case "delete":
+		return s.delete(r)
+	}
+	old, err := s.get(r)
+	if err != nil {
+		return nil, err
+	}
+	var changed Object
+	if r.Verb == "update" {
+		o, err := decode(r.body, nil)
+		if err != nil {
+			return nil, Refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error(), 0)
+		}
+		changed = o.(Object)
+	} else if changed, err = r.patched(old); err != nil {
+		return nil, Refuse(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err.Error(), 0)
+	}
+	if rv := changed.GetResourceVersion(); rv != "" && rv != old.GetResourceVersion() || changed.GetUID() != "" && changed.GetUID() != old.GetUID() {
+		return nil, Refuse(http.StatusConflict, metav1.StatusReasonConflict, "the object has been modified", 0)
+	}
+	if r.Subresource == "status" {
+		status := changed
+		changed = old.DeepCopyObject().(Object)
+		keep(changed, status, "Status")
+	} else {
+		keep(changed, old, "Status")
+	}
+	return r.encoding.object(s.update(r.Resource, old, changed)), nil
+}
+
+// patched applies a strategic merge patch, or a merge patch.
+func (r *Request) patched(old Object) (Object, error) {
+	original, err := json.Marshal(old)
+	if err != nil {
+		return nil, err
+	}
+	out := reflect.New(r.object).Interface().(Object)
+	var data []byte
+	switch types.PatchType(r.contentType) {
+	case types.StrategicMergePatchType:
+		data, err = strategicpatch.StrategicMergePatch(original, r.body, out)
+	case types.MergePatchType:
+		data, err = jsonpatch.MergePatch(original, r.body)
+	default:
+		err = fmt.Errorf("patches of type %q are not modelled", r.contentType)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, json.Unmarshal(data, out)
+}
+
+func (s *Server) create(r *Request) ([]byte, error) {
+	decoded, err := decode(r.body, nil)
+	if err != nil {
+		return nil, Refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error(), 0)
+	}
+	o := decoded.(Object)
+	if o.GetNamespace() == "" {
+		o.SetNamespace(r.Namespace)
+	}
+	if err := s.insert(r.Resource, o); err != nil {
+		return nil, err
+	}
+	return r.encoding.object(o), nil
+}
+
+// insert adds an object, which belongs to the server from then on.
+func (s *Server) insert(r *Resource, o Object) error {
+	s.n++
+	if o.GetName() == "" {
+		o.SetName(fmt.Sprintf("%s%05d", o.GetGenerateName(), s.n))
+	}
+	st, key := s.stores[r], keyOf(o)
+	if st.objects[key] != nil {
+		return Refuse(http.StatusConflict, metav1.StatusReasonAlreadyExists, key.String()+" already exists", 0)
+	}
+	if o.GetUID() == "" {
+		o.SetUID(types.UID(fmt.Sprintf("uid-%d", s.n)))
+	}
+	if pod, ok := o.(*corev1.Pod); ok {
+		pod.Status.Phase = corev1.PodPending
+	}
+	o.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
+	o.SetGeneration(1)
+	i, _ := slices.BinarySearchFunc(st.keys, key, compareKeys)
+	st.keys = slices.Insert(st.keys, i, key)
+	s.owners[key] = controllerOf(o)
+	s.commit(st, nil, o, nil)
+	return nil
+}
+
+// update puts changed in the place of old, unless they are equal. An object that was only waiting for its last
+// finalizer goes.
+func (s *Server) update(r *Resource, old, changed Object) Object {
+	changed.GetObjectKind().SetGroupVersionKind(r.gvk())
+	changed.SetResourceVersion(old.GetResourceVersion())
+	changed.SetUID(old.GetUID())
+	changed.SetCreationTimestamp(old.GetCreationTimestamp())
+	changed.SetGeneration(old.GetGeneration())
+	changed.SetManagedFields(nil)
+	changed.SetDeletionTimestamp(old.GetDeletionTimestamp())
+	changed.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+	if equality.Semantic.DeepEqual(old, changed) {
+		return old
+	}
+	if before, now := field(old, "Spec"), field(changed, "Spec"); before.IsValid() && !equality.Semantic.DeepEqual(before.Interface(), now.Interface()) {
+		changed.SetGeneration(old.GetGeneration() + 1)
+	}
+	st := s.stores[r]
+	s.commit(st, old, changed, nil)
+	if grace := changed.GetDeletionGracePeriodSeconds(); changed.GetDeletionTimestamp() != nil && len(changed.GetFinalizers()) == 0 && (grace == nil || *grace == 0) {
+		s.remove(st, changed)
+	}
+	return changed
+}
+
+func (s *Server) delete(r *Request) ([]byte, error) {
+	o, err := s.get(r)
+	if err != nil {
+		return nil, err
+	}
+	opts := &metav1.DeleteOptions{}
+	if len(r.body) > 0 {
+		decoded, err := decode(r.body, nil)
+		if err != nil {
+			return nil, Refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error(), 0)
+		}
+		opts = decoded.(*metav1.DeleteOptions)
+	}
+	if p := opts.Preconditions; p != nil && (p.UID != nil && *p.UID != o.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != o.GetResourceVersion()) {
+		return nil, Refuse(http.StatusConflict, metav1.StatusReasonConflict, "the preconditions do not hold", 0)
+	}
+	if left := s.terminate(r.Resource, o, opts.GracePeriodSeconds); left != nil {
+		return r.encoding.object(left), nil
+	}
+	status := &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: r.Name, Group: r.Group, Kind: r.GroupVersionResource.Resource, UID: o.GetUID()}}
+	status.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("Status"))
+	status.APIVersion = "v1"
+	return r.encoding.encode(status), nil
+}
+
+// terminate begins to delete an object, or deletes it. It returns what the answer shows, if it is the object.
+func (s *Server) terminate(r *Resource, o Object, seconds *int64) Object {
+	grace := int64(0)
+	if pod, ok := o.(*corev1.Pod); ok && r.Grace && pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodFailed && pod.Status.Phase != corev1.PodSucceeded {
+		grace = 30
+		if seconds != nil {
+			grace = *seconds
+		}
+	}
+	if grace == 0 && len(o.GetFinalizers()) == 0 {
+		last := s.remove(s.stores[r], o)
+		if r.Grace {
+			return last // as the store of pods does
+		}
+		return nil
+	}
+	if o.GetDeletionTimestamp() != nil && (o.GetDeletionGracePeriodSeconds() == nil || *o.GetDeletionGracePeriodSeconds() <= grace) {
+		return o
+	}
+	changed := o.DeepCopyObject().(Object)
+	changed.SetDeletionTimestamp(new(metav1.NewTime(time.Now().Add(time.Duration(grace) * time.Second)).Rfc3339Copy()))
+	changed.SetDeletionGracePeriodSeconds(&grace)
+	changed.SetGeneration(o.GetGeneration() + 1)
+	s.commit(s.stores[r], o, changed, nil)
+	return changed
+}
+
+func (s *Server) remove(st *store, o Object) Object {
+	last := o.DeepCopyObject().(Object)
+	key := keyOf(o)
+	if i, found := slices.BinarySearchFunc(st.keys, key, compareKeys); found {
+		st.keys = slices.Delete(st.keys, i, i+1)
+	}
+	s.commit(st, o, nil, last)
+	return last
+}
+
+// commit gives a change its version and tells everybody.
+func (s *Server) commit(st *store, old, now, last Object) {
+	s.rv++
+	version := strconv.FormatInt(s.rv, 10)
+	if now != nil {
+		now.GetObjectKind().SetGroupVersionKind(st.gvk())
+		now.SetResourceVersion(version)
+		st.objects[keyOf(now)] = now
+	} else {
+		last.SetResourceVersion(version)
+		delete(st.objects, keyOf(last))
+	}
+	st.log = append(st.log, change{rv: s.rv, at: time.Now(), old: old, now: now, last: last})
+	st.known, st.knownAt = s.rv, time.Now()
+	for w := range st.streams {
+		w.wake()
+	}
+	if s.Changed != nil {
+		s.Changed(Truth{s}, st.Resource, old, now)
+	}
+}
+
+// Create adds an object, without a request.
+func (s *Server) Create(r *Resource, o Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.insert(r, o.DeepCopyObject().(Object)); err != nil {
+		panic(err)
+	}
+}
+
+// Change changes an object that is there, without a request, and reports whether it is.
+func Change[O Object](s *Server, r *Resource, namespace, name string, change func(O)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.stores[r].objects[types.NamespacedName{Namespace: namespace, Name: name}]
+	if old == nil {
+		return false
+	}
+	changed := old.DeepCopyObject().(O)
+	change(changed)
+	s.update(r, old, changed)
+	return true
+}
+
+// Delete deletes an object, without a request: with seconds of grace, or by its default.
+func (s *Server) Delete(r *Resource, namespace, name string, seconds *int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.stores[r].objects[types.NamespacedName{Namespace: namespace, Name: name}]; o != nil {
+		s.terminate(r, o, seconds)
+	}
+}

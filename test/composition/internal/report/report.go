@@ -1,0 +1,69 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package report says what a run broke, and knows which findings are open.
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
+)
+
+// finding is one that is known and not mended yet. What it explains fails no run.
+type finding struct {
+	name string
+	// explains says that a rule may be broken because of it.
+	explains func(s schedule.Schedule, v validate.Violation) bool
+}
+
+// open are the findings that are not mended. An entry goes with its mend.
+var open = []finding{}
+
+// Unknown are the violations that no open finding explains.
+func Unknown(s schedule.Schedule, all []validate.Violation) []validate.Violation {
+	var out []validate.Violation
+	for _, v := range all {
+		if Finding(s, v) == "" {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Finding is the open finding that explains a violation, if one does.
+func Finding(s schedule.Schedule, v validate.Violation) string {
+	for _, f := range open {
+		if f.explains(s, v) {
+			return f.name
+		}
+	}
+	return ""
+}
+
+// Text is a history and what it broke.
+func Text(s schedule.Schedule, found []validate.Violation) string {
+	var b strings.Builder
+	b.WriteString(s.String())
+	for _, v := range found {
+		fmt.Fprintf(&b, "worse: %s\n", v)
+	}
+	return b.String()
+}
+
+// Records are the figures of both arms.
+func Records(s schedule.Schedule, stock, ours validate.Record) string {
+	var b strings.Builder
+	for _, o := range validate.Owners(s) {
+		for _, arm := range []struct {
+			name string
+			r    validate.Record
+		}{{"stock", stock}, {"ours ", ours}} {
+			fmt.Fprintf(&b, "%s %s %v\n    status not of its pods: %v\n    pods not of its spec: %v\n", arm.name, o, arm.r.Requests[o], arm.r.Untold[o], arm.r.Undone[o])
+		}
+	}
+	fmt.Fprintf(&b, "proofs: %v\nunjustified, stock: %v\n", ours.Probes, stock.Unjustified)
+	return b.String()
+}

@@ -1,0 +1,204 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// kinds of owners, and the resource of each.
+var kinds = []string{"ReplicaSet", "DaemonSet", "StatefulSet", "Job", "ReplicationController"}
+
+// resourceOf is the resource of a kind of owner.
+var resourceOf = map[string]string{
+	"ReplicaSet": "replicasets", "DaemonSet": "daemonsets", "StatefulSet": "statefulsets", "Job": "jobs", "ReplicationController": "replicationcontrollers",
+}
+
+// Reads are the resources that an owner's controller reads.
+func (o Owner) Reads() []string {
+	reads := []string{"pods", resourceOf[o.Kind]}
+	switch o.Kind {
+	case "DaemonSet":
+		reads = append(reads, "nodes", "controllerrevisions")
+	case "StatefulSet":
+		reads = append(reads, "controllerrevisions", "persistentvolumeclaims")
+	}
+	return reads
+}
+
+// draw is one schedule in the making.
+type draw struct {
+	*rand.Rand
+	Schedule
+	length time.Duration
+}
+
+// Draw makes the schedule of a seed.
+func Draw(seed uint64) Schedule {
+	d := &draw{Rand: rand.New(rand.NewPCG(seed, 0)), Schedule: Schedule{Seed: seed, Settle: 3 * time.Minute}}
+	d.Nodes = 2 + d.IntN(4)
+	d.Monitor = d.IntN(3) > 0
+	d.length = d.between(2*time.Minute, 8*time.Minute)
+	for i, n := 0, 2+d.IntN(4); i < n; i++ {
+		// ReplicaSets and DaemonSets are half of all.
+		kind := kinds[d.IntN(2)]
+		if d.IntN(2) == 0 {
+			kind = kinds[d.IntN(len(kinds))]
+		}
+		d.Owners = append(d.Owners, Owner{kind, fmt.Sprintf("%s-%d", resourceOf[kind], i), 1 + d.IntN(5)})
+	}
+	if d.IntN(8) == 0 {
+		d.queue()
+	} else {
+		for range 1 + d.IntN(3) {
+			d.trouble()
+		}
+	}
+	for range 2 + d.IntN(8) {
+		d.work()
+	}
+	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
+	return d.Schedule
+}
+
+// between draws evenly, in tenths of a second.
+func (d *draw) between(low, high time.Duration) time.Duration {
+	return (low + time.Duration(d.Int64N(int64(high-low)))).Truncate(100 * time.Millisecond)
+}
+
+// often draws small values as often as large ones.
+func (d *draw) often(low, high time.Duration) time.Duration {
+	return d.between(low, min(high, low+d.between(low, high)))
+}
+
+func (d *draw) add(s Step) {
+	s.At = d.between(20*time.Second, d.length)
+	d.Steps = append(d.Steps, s)
+}
+
+func (d *draw) owner() Owner { return d.Owners[d.IntN(len(d.Owners))] }
+
+// resource is one that some owner's controller reads.
+func (d *draw) resource() string {
+	reads := d.owner().Reads()
+	return reads[d.IntN(len(reads))]
+}
+
+// queue has more DaemonSets change than there are workers, each of whose writes are slow, while nodes change.
+func (d *draw) queue() {
+	start, length := d.between(20*time.Second, time.Minute), d.between(2*time.Minute, 5*time.Minute)
+	for i, n := 0, 3+d.IntN(4); i < n; i++ {
+		o := Owner{"DaemonSet", fmt.Sprintf("daemonsets-queue-%d", i), 0}
+		d.Owners = append(d.Owners, o)
+		for at := start; at < start+length; at += d.between(time.Second, 30*time.Second) {
+			d.Steps = append(d.Steps, Step{At: at, Action: Roll, Target: o.Name})
+		}
+	}
+	d.Steps = append(d.Steps,
+		Step{At: start, Action: SlowWrites, Target: "daemonsets", Delay: d.often(2*time.Second, 10*time.Second), For: length},
+		Step{At: start, Action: Busy, Target: "nodes", For: length})
+}
+
+// trouble adds a trouble.
+func (d *draw) trouble() {
+	switch d.IntN(12) {
+	case 0, 1:
+		d.refusal(Refuse)
+	case 2, 3:
+		d.refusal(Webhook)
+	case 4, 5:
+		d.add(Step{Action: Broken, Target: "widgets", N: 1 + d.IntN(30), For: d.often(30*time.Second, 5*time.Minute)})
+	case 6:
+		d.add(Step{Action: SlowWrites, Target: d.resource(), Delay: d.often(2*time.Second, 30*time.Second), For: d.often(30*time.Second, 5*time.Minute)})
+	case 7:
+		d.add(Step{Action: SlowReads, Target: d.resource(), Delay: d.often(100*time.Millisecond, 30*time.Second), For: d.often(30*time.Second, 3*time.Minute)})
+	case 8:
+		d.add(Step{Action: LostAnswer, Target: d.resource(), For: d.often(5*time.Second, time.Minute)})
+	case 9:
+		d.add(Step{Action: Hold, Target: d.resource(), For: d.often(2*time.Second, time.Minute)})
+	case 10:
+		d.add(Step{Action: Expire, Target: d.resource()})
+	case 11:
+		far := d.often(30*time.Second, 15*time.Minute)
+		if d.IntN(3) > 0 {
+			far = -far
+		}
+		d.add(Step{Action: Clock, N: d.IntN(d.Nodes), Delay: far})
+	}
+}
+
+// refusal keeps an owner from making pods, and has it need one.
+func (d *draw) refusal(action Action) {
+	o := d.owner()
+	d.add(Step{Action: action, Target: o.Name, For: d.often(20*time.Second, 10*time.Minute)})
+	last := d.Steps[len(d.Steps)-1]
+	d.Steps = append(d.Steps, Step{At: last.At + d.between(0, last.For/2), Action: DeletePod, Target: o.Name, N: d.IntN(5)})
+}
+
+// work adds everyday work.
+func (d *draw) work() {
+	o := d.owner()
+	switch d.IntN(9) {
+	case 0:
+		d.add(Step{Action: Scale, Target: o.Name, N: d.IntN(6)})
+	case 1, 2:
+		d.add(Step{Action: Roll, Target: o.Name})
+	case 3:
+		d.add(Step{Action: Flip, Target: o.Name, For: d.often(100*time.Millisecond, 5*time.Second)})
+	case 4, 5:
+		for range 1 + d.IntN(5) {
+			d.add(Step{Action: Unready, Target: o.Name, N: d.IntN(5), For: d.often(time.Second, 20*time.Second)})
+		}
+	case 6:
+		d.add(Step{Action: DeletePod, Target: o.Name, N: d.IntN(5)})
+	case 7:
+		d.add(Step{Action: Taint, N: d.IntN(d.Nodes), For: d.often(time.Second, 30*time.Second)})
+	case 8:
+		d.add(Step{Action: Busy, Target: []string{"nodes", "widgets"}[d.IntN(2)], For: d.often(10*time.Second, 3*time.Minute)})
+	}
+}
+
+// touches says how much longer an owner may take that reads and writes the resource, while the step lasts.
+func (s Step) touches(resource string) time.Duration {
+	if s.Target != resource {
+		return 0
+	}
+	switch s.Action {
+	case SlowWrites, SlowReads:
+		return 3 * s.Delay
+	case LostAnswer:
+		return 10 * time.Second
+	case Hold, Broken:
+		return s.For
+	case Expire, LoseEvent:
+		return time.Second
+	}
+	return 0
+}
+
+// Touched is for how long faults disturb an owner, at the most; 0 for a healthy one.
+func (s Schedule) Touched(o Owner) time.Duration {
+	var sum time.Duration
+	for _, step := range s.Steps {
+		if (step.Action == Refuse || step.Action == Webhook) && step.Target == o.Name {
+			sum += step.For
+		}
+		for _, resource := range o.Reads() {
+			sum += step.touches(resource)
+		}
+	}
+	return sum
+}
+
+// TouchedAt says that a fault disturbs a resource, or did so less than settle before.
+func (s Schedule) TouchedAt(resource string, at, settle time.Duration) bool {
+	return slices.ContainsFunc(s.Steps, func(step Step) bool {
+		d := step.touches(resource)
+		return d > 0 && at >= step.At && at <= step.At+step.For+d+settle
+	})
+}

@@ -1,0 +1,175 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package schedule makes random schedules of everyday troubles and faults, and makes one that fails shorter. A
+// schedule follows from its seed alone, and any part of one is a schedule too.
+package schedule
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Action is what a step does.
+type Action string
+
+// Everyday work. Target is an owner, but for what is said of nodes.
+const (
+	Scale     Action = "scale"      // to N replicas
+	Roll      Action = "roll"       // a new template
+	Flip      Action = "flip"       // the spec is changed, and back after For
+	Unready   Action = "unready"    // its Nth pod turns unready for For
+	DeletePod Action = "delete-pod" // its Nth pod is deleted by hand
+	Taint     Action = "taint"      // the Nth node gets a NoExecute taint for For
+	KillNode  Action = "kill-node"  // the Nth node's kubelet stops for For
+	Busy      Action = "busy"       // objects of the resource Target change once a second for For
+)
+
+// Troubles. Target is an owner for the first two, and a resource for the others, for For.
+const (
+	Refuse     Action = "refuse"      // creations of the owner's pods are refused with 403
+	Webhook    Action = "webhook"     // creations of the owner's pods fail with 500
+	Broken     Action = "broken"      // lists and watches are answered with 429 and Retry-After of N seconds
+	SlowWrites Action = "slow-writes" // writes take Delay before the server sees them
+	SlowReads  Action = "slow-reads"  // gets and lists are answered after Delay
+	LostAnswer Action = "lost-answer" // every other write is made and its answer lost
+	Hold       Action = "hold"        // watches bring nothing
+	Expire     Action = "expire"      // watches end with 410
+	LoseEvent  Action = "lose-event"  // watches lose one event
+	Clock      Action = "clock"       // the Nth node's clock jumps by Delay
+)
+
+// Step is one thing that happens.
+type Step struct {
+	// At is when, after the start; For is for how long.
+	At, For time.Duration
+	Action  Action
+	Target  string        `json:",omitempty"`
+	N       int           `json:",omitempty"`
+	Delay   time.Duration `json:",omitempty"`
+}
+
+func (s Step) String() string {
+	text := fmt.Sprintf("%7.1fs %s %s %d", s.At.Seconds(), s.Action, s.Target, s.N)
+	if s.Delay != 0 {
+		text += fmt.Sprintf(" by %s", s.Delay)
+	}
+	if s.For != 0 {
+		text += fmt.Sprintf(" for %s", s.For)
+	}
+	return text
+}
+
+// Owner is an object that a controller reconciles, with its number of replicas.
+type Owner struct {
+	Kind, Name string
+	Replicas   int
+}
+
+// Schedule is one history.
+type Schedule struct {
+	// Finding says what it found, if it is kept for that.
+	Finding string `json:",omitempty"`
+	Seed    uint64
+	Nodes   int
+	Monitor bool
+	Owners  []Owner
+	Steps   []Step
+	// Settle is how long the run goes on after the last step is over.
+	Settle time.Duration
+}
+
+// End is when the last step is over.
+func (s Schedule) End() time.Duration {
+	var end time.Duration
+	for _, step := range s.Steps {
+		end = max(end, step.At+step.For)
+	}
+	return end
+}
+
+func (s Schedule) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, settle %s, %v\n", s.Seed, s.Nodes, s.Monitor, s.Settle, s.Owners)
+	for _, step := range s.Steps {
+		fmt.Fprintln(&b, step)
+	}
+	return b.String()
+}
+
+// Has says that a step of the action is in it.
+func (s Schedule) Has(a Action) bool {
+	return slices.ContainsFunc(s.Steps, func(step Step) bool { return step.Action == a })
+}
+
+// Load reads a schedule from a file.
+func Load(path string) (Schedule, error) {
+	var s Schedule
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
+		return s, fmt.Errorf("reading a schedule: %w", err)
+	}
+	return s, nil
+}
+
+// Save writes the schedule to a file that Load reads.
+func (s Schedule) Save(path string) error {
+	text, err := json.MarshalIndent(s, "", " ")
+	if err == nil {
+		err = os.WriteFile(path, append(text, '\n'), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("writing a schedule: %w", err)
+	}
+	return nil
+}
+
+// Shrink looks for a smaller schedule that still fails: fewer steps, then fewer owners, then shorter steps. The
+// schedule itself must fail. fails is called at most budget times.
+func (s Schedule) Shrink(budget int, fails func(Schedule) bool) Schedule {
+	try := func(candidate Schedule) bool {
+		if budget <= 0 {
+			return false
+		}
+		budget--
+		if !fails(candidate) {
+			return false
+		}
+		s = candidate
+		return true
+	}
+	for size := (len(s.Steps) + 1) / 2; size > 0; size /= 2 {
+		for first := 0; first < len(s.Steps); {
+			candidate := s
+			candidate.Steps = slices.Delete(slices.Clone(s.Steps), first, min(first+size, len(s.Steps)))
+			if !try(candidate) {
+				first += size
+			}
+		}
+	}
+	for i := 0; i < len(s.Owners); {
+		candidate := s
+		candidate.Owners = slices.Delete(slices.Clone(s.Owners), i, i+1)
+		if !try(candidate) {
+			i++
+		}
+	}
+	for i := range s.Steps {
+		for s.Steps[i].For > 2*time.Second {
+			candidate := s
+			candidate.Steps = slices.Clone(s.Steps)
+			candidate.Steps[i].For = (s.Steps[i].For / 2).Truncate(100 * time.Millisecond)
+			if !try(candidate) {
+				break
+			}
+		}
+	}
+	return s
+}

@@ -1,0 +1,75 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package traffic
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+)
+
+// Kinds are the resources of the owners, by kind.
+var Kinds = map[string]*model.Resource{
+	"ReplicaSet": model.ReplicaSets, "DaemonSet": model.DaemonSets, "StatefulSet": model.StatefulSets, "Job": model.Jobs, "ReplicationController": model.RCs,
+}
+
+func newNode(name string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
+		Status: corev1.NodeStatus{
+			Conditions:  []corev1.NodeCondition{ready(metav1.Now().Rfc3339Copy())},
+			Allocatable: corev1.ResourceList{},
+		},
+	}
+}
+
+// newOwner is what the API's defaults make of a short manifest.
+func newOwner(o schedule.Owner) (*model.Resource, model.Object) {
+	meta := metav1.ObjectMeta{Namespace: Namespace, Name: o.Name}
+	labels := map[string]string{"app": o.Name}
+	replicas := int32(o.Replicas)
+	template := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{}},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "main", Image: "image:1"}}, RestartPolicy: corev1.RestartPolicyAlways,
+			TerminationGracePeriodSeconds: new(int64(30)), SchedulerName: corev1.DefaultSchedulerName, DNSPolicy: corev1.DNSClusterFirst,
+		},
+	}
+	selector := &metav1.LabelSelector{MatchLabels: labels}
+	switch o.Kind {
+	case "ReplicaSet":
+		return model.ReplicaSets, &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: selector, Template: template}}
+	case "ReplicationController":
+		return model.RCs, &corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &replicas, Selector: labels, Template: &template}}
+	case "DaemonSet":
+		return model.DaemonSets, &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{
+			Selector: selector, Template: template, RevisionHistoryLimit: new(int32(10)),
+			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromInt32(1)), MaxSurge: new(intstr.FromInt32(0))}},
+		}}
+	case "StatefulSet":
+		return model.StatefulSets, &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
+			Replicas: &replicas, Selector: selector, Template: template, ServiceName: o.Name, RevisionHistoryLimit: new(int32(10)), PodManagementPolicy: appsv1.OrderedReadyPodManagement,
+			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(0))}},
+		}}
+	case "Job":
+		meta.UID = types.UID("uid-of-" + o.Name)
+		labels = map[string]string{batchv1.ControllerUidLabel: string(meta.UID), batchv1.JobNameLabel: o.Name}
+		template.Labels = map[string]string{"app": o.Name, batchv1.ControllerUidLabel: string(meta.UID), batchv1.JobNameLabel: o.Name}
+		template.Spec.RestartPolicy = corev1.RestartPolicyNever
+		return model.Jobs, &batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{
+			Parallelism: new(int32(2)), Completions: new(int32(4 * replicas)), BackoffLimit: new(int32(100)), Suspend: new(false),
+			CompletionMode: new(batchv1.NonIndexedCompletion), PodReplacementPolicy: new(batchv1.TerminatingOrFailed),
+			Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
+		}}
+	}
+	panic("no such kind: " + o.Kind)
+}

@@ -1,0 +1,249 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package traffic is everybody but kube-controller-manager: who makes objects and changes them, the scheduler, and
+// the kubelets with their leases. What they do follows from the schedule and from the server's state, at once or
+// after a fixed time, so that both arms meet the same.
+package traffic
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	coordv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+)
+
+const (
+	// Namespace is where owners and pods are.
+	Namespace = "default"
+
+	scheduleTime = 20 * time.Millisecond
+	startTime    = time.Second
+	stopTime     = 500 * time.Millisecond
+	jobTime      = 20 * time.Second
+	renewEvery   = 10 * time.Second
+)
+
+// Traffic is one run's.
+type Traffic struct {
+	server *model.Server
+	owners map[string]schedule.Owner
+	nodes  []*node
+	ended  atomic.Bool
+	n      map[string]int // pods of each owner that were scheduled; under the server's lock
+
+	mu      sync.Mutex
+	unready map[types.UID]int // pods that a step has made unready
+}
+
+// node is a machine with its kubelet.
+type node struct {
+	name   string
+	offset atomic.Int64 // of its clock
+	dead   atomic.Bool
+}
+
+// Start makes the objects of the schedule, and everybody who looks after them.
+func Start(server *model.Server, s schedule.Schedule) *Traffic {
+	t := &Traffic{server: server, owners: map[string]schedule.Owner{}, unready: map[types.UID]int{}, n: map[string]int{}}
+	for i := range s.Nodes {
+		n := &node{name: NodeName(i)}
+		t.nodes = append(t.nodes, n)
+		server.Create(model.Nodes, newNode(n.name))
+		server.Create(model.Leases, &coordv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: n.name},
+			Spec:       coordv1.LeaseSpec{HolderIdentity: &n.name, RenewTime: new(metav1.NowMicro())},
+		})
+		t.every(renewEvery, renewEvery*time.Duration(i)/time.Duration(s.Nodes), func() { t.heartbeat(n) })
+	}
+	for i := range 3 {
+		server.Create(model.Widgets, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: fmt.Sprint("widget-", i)}})
+	}
+	for _, o := range s.Owners {
+		t.owners[o.Name] = o
+		r, object := newOwner(o)
+		server.Create(r, object)
+	}
+	return t
+}
+
+// End has nothing more happen.
+func (t *Traffic) End() { t.ended.Store(true) }
+
+// NodeName is the name of the ith node.
+func NodeName(i int) string { return fmt.Sprint("node-", i) }
+
+// After calls f later, unless the run has ended by then.
+func (t *Traffic) After(d time.Duration, f func()) {
+	time.AfterFunc(d, func() {
+		if !t.ended.Load() {
+			f()
+		}
+	})
+}
+
+// every calls f for the first time after first.
+func (t *Traffic) every(period, first time.Duration, f func()) {
+	t.After(first, func() {
+		f()
+		t.every(period, period, f)
+	})
+}
+
+// heartbeat renews the lease of a node, by its own clock, and mends its condition and its pods'.
+func (t *Traffic) heartbeat(n *node) {
+	if n.dead.Load() {
+		return
+	}
+	now := time.Now().Add(time.Duration(n.offset.Load()))
+	model.Change(t.server, model.Leases, corev1.NamespaceNodeLease, n.name, func(l *coordv1.Lease) { l.Spec.RenewTime = new(metav1.NewMicroTime(now)) })
+	model.Change(t.server, model.Nodes, "", n.name, func(o *corev1.Node) {
+		for i := range o.Status.Conditions {
+			if c := &o.Status.Conditions[i]; c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+				*c = ready(metav1.NewTime(now).Rfc3339Copy())
+			}
+		}
+	})
+	var pods []*corev1.Pod
+	t.server.Look(func(truth model.Truth) {
+		for _, o := range truth.List(model.Pods) {
+			if pod := o.(*corev1.Pod); pod.Spec.NodeName == n.name && pod.Status.Phase == corev1.PodRunning {
+				pods = append(pods, pod)
+			}
+		}
+	})
+	for _, pod := range pods {
+		t.setReady(pod)
+	}
+}
+
+func ready(now metav1.Time) corev1.NodeCondition {
+	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: now, LastTransitionTime: now}
+}
+
+// Changed is to be told of every change, and has the scheduler and the kubelets do their part.
+func (t *Traffic) Changed(old, now model.Object) {
+	pod, ok := now.(*corev1.Pod)
+	if !ok || now == nil || t.ended.Load() {
+		return
+	}
+	was, _ := old.(*corev1.Pod)
+	switch {
+	case pod.DeletionTimestamp != nil && (was == nil || was.DeletionTimestamp == nil):
+		t.After(stopTime, func() { t.stop(pod) })
+	case pod.Spec.NodeName == "" && was == nil:
+		owner := ""
+		if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
+			owner = ref.Name
+		}
+		t.n[owner]++
+		number := t.n[owner] + len(owner)
+		t.After(scheduleTime, func() { t.schedule(pod, number) })
+	case pod.Spec.NodeName != "" && (was == nil || was.Spec.NodeName == ""):
+		t.After(startTime, func() { t.setReady(pod) })
+		if metav1.GetControllerOfNoCopy(pod) != nil && metav1.GetControllerOfNoCopy(pod).Kind == "Job" {
+			t.After(startTime+jobTime, func() { t.finish(pod) })
+		}
+	}
+}
+
+// schedule puts a pod on a node, in turns. A DaemonSet's pod says which.
+func (t *Traffic) schedule(pod *corev1.Pod, number int) {
+	name := t.nodes[number%len(t.nodes)].name
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+			for _, f := range term.MatchFields {
+				name = f.Values[0]
+			}
+		}
+	}
+	t.change(pod, func(p *corev1.Pod) { p.Spec.NodeName = name })
+}
+
+// change changes a pod unless it is gone, or another one has its name.
+func (t *Traffic) change(pod *corev1.Pod, change func(*corev1.Pod)) {
+	model.Change(t.server, model.Pods, pod.Namespace, pod.Name, func(p *corev1.Pod) {
+		if p.UID == pod.UID {
+			change(p)
+		}
+	})
+}
+
+func (t *Traffic) dead(node string) bool {
+	for _, n := range t.nodes {
+		if n.name == node {
+			return n.dead.Load()
+		}
+	}
+	return false
+}
+
+// setReady has a pod run, and be ready unless a step wants it not to be.
+func (t *Traffic) setReady(pod *corev1.Pod) {
+	t.mu.Lock()
+	status := corev1.ConditionTrue
+	if t.unready[pod.UID] > 0 {
+		status = corev1.ConditionFalse
+	}
+	t.mu.Unlock()
+	t.change(pod, func(p *corev1.Pod) {
+		if t.dead(p.Spec.NodeName) || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded {
+			return
+		}
+		if p.Status.Phase == corev1.PodRunning && len(p.Status.Conditions) > 0 && p.Status.Conditions[0].Status == status {
+			return
+		}
+		now := metav1.Now().Rfc3339Copy()
+		p.Status.Phase = corev1.PodRunning
+		p.Status.StartTime = &now
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status, LastTransitionTime: now}}
+	})
+}
+
+// makeUnready has a pod be unready as long as more say so than have taken it back.
+func (t *Traffic) makeUnready(pod *corev1.Pod, more int) {
+	t.mu.Lock()
+	t.unready[pod.UID] += more
+	t.mu.Unlock()
+	t.setReady(pod)
+}
+
+func (t *Traffic) finish(pod *corev1.Pod) {
+	t.change(pod, func(p *corev1.Pod) {
+		if t.dead(p.Spec.NodeName) || p.Status.Phase != corev1.PodRunning {
+			return
+		}
+		p.Status.Phase = corev1.PodSucceeded
+		p.Status.Conditions = nil
+	})
+}
+
+// stop removes a pod that is being deleted.
+func (t *Traffic) stop(pod *corev1.Pod) {
+	gone := true
+	t.change(pod, func(p *corev1.Pod) {
+		if gone = !t.dead(p.Spec.NodeName); !gone {
+			return
+		}
+		if p.Status.Phase == corev1.PodRunning || p.Status.Phase == corev1.PodPending {
+			p.Status.Phase = corev1.PodFailed
+			if owner := metav1.GetControllerOfNoCopy(p); owner == nil || owner.Kind != "Job" {
+				p.Status.Phase = corev1.PodSucceeded
+			}
+			p.Status.Conditions = nil
+		}
+	})
+	if !gone {
+		t.After(renewEvery, func() { t.stop(pod) })
+		return
+	}
+	t.server.Delete(model.Pods, pod.Namespace, pod.Name, new(int64(0)))
+}

@@ -1,0 +1,146 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package traffic
+
+import (
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+)
+
+// TroubleTaint is the taint that a step puts on a node.
+var TroubleTaint = corev1.Taint{Key: "example.com/trouble", Effect: corev1.TaintEffectNoExecute}
+
+// Do does what a step of everyday work says, and undoes it in time. It reports whether the step is one.
+func (t *Traffic) Do(s schedule.Step) bool {
+	undo := func(f func()) { t.After(s.For, f) }
+	owner := t.owners[s.Target]
+	switch s.Action {
+	case schedule.Scale:
+		t.scale(owner, func(n *int32) { *n = int32(s.N) })
+	case schedule.Roll:
+		t.template(owner, fmt.Sprint("image:", s.At.Milliseconds()))
+	case schedule.Flip:
+		t.flip(owner, undo)
+	case schedule.Unready:
+		if pod := t.pod(owner, s.N); pod != nil {
+			t.makeUnready(pod, 1)
+			undo(func() { t.makeUnready(pod, -1) })
+		}
+	case schedule.DeletePod:
+		if pod := t.pod(owner, s.N); pod != nil {
+			t.server.Delete(model.Pods, pod.Namespace, pod.Name, nil)
+		}
+	case schedule.Taint:
+		name := t.nodes[s.N%len(t.nodes)].name
+		t.taint(name, true)
+		undo(func() { t.taint(name, false) })
+	case schedule.KillNode:
+		n := t.nodes[s.N%len(t.nodes)]
+		n.dead.Store(true)
+		undo(func() { n.dead.Store(false) })
+	case schedule.Clock:
+		t.nodes[s.N%len(t.nodes)].offset.Add(int64(s.Delay))
+	case schedule.Busy:
+		end := time.Now().Add(s.For)
+		t.busy(s.Target, end, 0)
+	default:
+		return false
+	}
+	return true
+}
+
+// scale changes the number of replicas of those that have one.
+func (t *Traffic) scale(o schedule.Owner, change func(*int32)) {
+	switch o.Kind {
+	case "ReplicaSet":
+		model.Change(t.server, model.ReplicaSets, Namespace, o.Name, func(x *appsv1.ReplicaSet) { change(x.Spec.Replicas) })
+	case "ReplicationController":
+		model.Change(t.server, model.RCs, Namespace, o.Name, func(x *corev1.ReplicationController) { change(x.Spec.Replicas) })
+	case "StatefulSet":
+		model.Change(t.server, model.StatefulSets, Namespace, o.Name, func(x *appsv1.StatefulSet) { change(x.Spec.Replicas) })
+	case "Job":
+		model.Change(t.server, model.Jobs, Namespace, o.Name, func(x *batchv1.Job) { change(x.Spec.Parallelism) })
+	}
+}
+
+// template gives those that are rolled a new image.
+func (t *Traffic) template(o schedule.Owner, image string) {
+	switch o.Kind {
+	case "DaemonSet":
+		model.Change(t.server, model.DaemonSets, Namespace, o.Name, func(x *appsv1.DaemonSet) { x.Spec.Template.Spec.Containers[0].Image = image })
+	case "StatefulSet":
+		model.Change(t.server, model.StatefulSets, Namespace, o.Name, func(x *appsv1.StatefulSet) { x.Spec.Template.Spec.Containers[0].Image = image })
+	}
+}
+
+// flip changes the spec, and back.
+func (t *Traffic) flip(o schedule.Owner, undo func(func())) {
+	if o.Kind == "DaemonSet" {
+		set := func(selector map[string]string) {
+			model.Change(t.server, model.DaemonSets, Namespace, o.Name, func(x *appsv1.DaemonSet) { x.Spec.Template.Spec.NodeSelector = selector })
+		}
+		set(map[string]string{"example.com/none": "true"})
+		undo(func() { set(nil) })
+		return
+	}
+	var was int32
+	t.scale(o, func(n *int32) { was, *n = *n, max(*n, 1)-1 })
+	undo(func() { t.scale(o, func(n *int32) { *n = was }) })
+}
+
+// pod is the nth running pod of an owner, if it has any.
+func (t *Traffic) pod(o schedule.Owner, n int) (found *corev1.Pod) {
+	t.server.Look(func(truth model.Truth) {
+		var pods []*corev1.Pod
+		for _, object := range truth.List(model.Pods) {
+			pod := object.(*corev1.Pod)
+			if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && owner.Kind == o.Kind && owner.Name == o.Name && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
+				pods = append(pods, pod)
+			}
+		}
+		if len(pods) > 0 {
+			found = pods[n%len(pods)]
+		}
+	})
+	return found
+}
+
+func (t *Traffic) taint(name string, on bool) {
+	model.Change(t.server, model.Nodes, "", name, func(n *corev1.Node) {
+		var kept []corev1.Taint
+		for _, taint := range n.Spec.Taints {
+			if taint.Key != TroubleTaint.Key {
+				kept = append(kept, taint)
+			}
+		}
+		if on {
+			kept = append(kept, TroubleTaint)
+		}
+		n.Spec.Taints = kept
+	})
+}
+
+// busy changes all objects of a resource once a second.
+func (t *Traffic) busy(resource string, end time.Time, n int) {
+	if time.Now().After(end) {
+		return
+	}
+	mark := map[string]string{"example.com/busy": fmt.Sprint(n)}
+	if resource == "nodes" {
+		for _, node := range t.nodes {
+			model.Change(t.server, model.Nodes, "", node.name, func(o *corev1.Node) { o.Annotations = mark })
+		}
+	} else {
+		model.Change(t.server, model.Widgets, Namespace, "widget-0", func(o *metav1.PartialObjectMetadata) { o.Annotations = mark })
+	}
+	t.After(time.Second, func() { t.busy(resource, end, n+1) })
+}

@@ -1,0 +1,118 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validate
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
+)
+
+// What ours may have more than stock has.
+const (
+	// moreRequests of one kind for one owner, besides a quarter of stock's.
+	moreRequests = 10
+	// moreMean and moreMost are for the time until a healthy owner's status is that of its pods; moreDone for the
+	// longest time until its pods are those of its spec.
+	moreMean = 150 * time.Millisecond
+	moreMost = 2 * time.Second
+	moreDone = 5 * time.Second
+	// afterFault is for an owner whose caches or requests a fault touched, besides the length of the faults.
+	afterFault = 30 * time.Second
+	// MaxAge is what docs/operations.md says of a cache that no fault touches.
+	MaxAge = 15 * time.Second
+)
+
+// Owners are those of a schedule.
+func Owners(s schedule.Schedule) []model.Owner {
+	var out []model.Owner
+	for _, o := range s.Owners {
+		owner := model.Owner{Kind: o.Kind}
+		owner.Namespace, owner.Name = traffic.Namespace, o.Name
+		out = append(out, owner)
+	}
+	return out
+}
+
+// Compare says where ours is worse than stock, beyond what is allowed, or does what the server's state did not call for.
+func Compare(s schedule.Schedule, stock, ours Record) []Violation {
+	var out []Violation
+	add := func(rule, format string, args ...any) {
+		out = append(out, Violation{rule, fmt.Sprintf(format, args...)})
+	}
+	out = append(out, ours.Unjustified...)
+	for i, owner := range Owners(s) {
+		for what, n := range ours.Requests[owner] {
+			if allowed := stock.Requests[owner][what]*5/4 + moreRequests; n > allowed {
+				add("requests", "%s: %d times %s, stock %d", owner, n, what, stock.Requests[owner][what])
+			}
+		}
+		fault := s.Touched(s.Owners[i])
+		for _, c := range []struct {
+			rule       string
+			ours       []Span
+			stock      []Span
+			mean, most time.Duration
+		}{
+			{"status latency", ours.Untold[owner], stock.Untold[owner], moreMean, moreMost},
+			{"pods latency", ours.Undone[owner], stock.Undone[owner], moreMost, moreDone},
+		} {
+			ourMean, ourMost, ourAll, ourOpen := sum(c.ours)
+			mean, most, all, open := sum(c.stock)
+			if fault > 0 {
+				c.most = fault + afterFault
+			}
+			switch {
+			case ourOpen && !open && ourMost > most+c.most:
+				add("end", "%s: %s not ended for the last %s, stock's is", owner, c.rule, c.ours[len(c.ours)-1].For)
+			case open: // stock's backoff may be longer than the run
+			case fault > 0 && ourAll > all*5/4+c.most:
+				// Under a fault one span may run into the next on either arm, so only their sum says something.
+				add(c.rule, "%s: %s in %d times, stock %s in %d", owner, ourAll, len(c.ours), all, len(c.stock))
+			case fault > 0:
+			case ourMean > mean+c.mean:
+				add(c.rule, "%s: mean %s of %d, stock %s of %d", owner, ourMean, len(c.ours), mean, len(c.stock))
+			case ourMost > most+c.most:
+				add(c.rule, "%s: most %s, stock %s", owner, ourMost, most)
+			}
+		}
+	}
+	for _, wait := range ours.Waits {
+		add("wait", "at the end, %s after the last step: %s", s.Settle, wait)
+	}
+	for resource, age := range ours.Ages {
+		if age > MaxAge {
+			add("age", "%s: %s old", resource, age)
+		}
+	}
+	for resource, n := range ours.Unknown {
+		add("age", "%s: nothing known %d times", resource, n)
+	}
+	slices.SortFunc(out, func(a, b Violation) int {
+		switch {
+		case a.String() < b.String():
+			return -1
+		case a.String() > b.String():
+			return 1
+		}
+		return 0
+	})
+	return out
+}
+
+func sum(spans []Span) (mean, most, all time.Duration, open bool) {
+	for _, s := range spans {
+		all += s.For
+		most = max(most, s.For)
+		open = open || s.Open
+	}
+	if len(spans) > 0 {
+		mean = all / time.Duration(len(spans))
+	}
+	return mean.Round(time.Millisecond), most.Round(time.Millisecond), all.Round(time.Millisecond), open
+}

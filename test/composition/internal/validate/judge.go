@@ -1,0 +1,273 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package validate watches a run at its server, judges it by the server's truth, and compares the arms.
+package validate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
+)
+
+// Violation is a rule that a run broke.
+type Violation struct {
+	Rule, Text string
+}
+
+func (v Violation) String() string { return v.Rule + ": " + v.Text }
+
+// Span is a time during which something was not as it should be. Open is one that had no end.
+type Span struct {
+	From, For time.Duration
+	Open      bool
+}
+
+// Record is what was seen of a run.
+type Record struct {
+	// Requests of an owner, by verb, resource and subresource.
+	Requests map[model.Owner]map[string]int
+	// Probes are the requests of the prover, by resource.
+	Probes map[string]int
+	// Untold is when an owner's status was not that of its pods; Undone, when the pods were not those of its spec, or
+	// not ready.
+	Untold, Undone map[model.Owner][]Span
+	// Unjustified are the destructive writes that nothing at the server called for.
+	Unjustified []Violation
+	// Waits are those of our side at the end.
+	Waits []string
+	// Ages are the oldest published age of a cache that no fault touched, by resource, and how often it had none.
+	Ages    map[string]time.Duration
+	Unknown map[string]int
+}
+
+// Judge makes the record of a run.
+type Judge struct {
+	mu     sync.Mutex
+	began  time.Time
+	owners []model.Owner
+	record Record
+
+	untold, undone map[model.Owner]time.Time // since when
+	// surplus is when a deletion of a pod was last called for, tainted when a node last had a taint that pods do not
+	// tolerate, beat when a node last renewed its lease.
+	surplus       map[string]time.Time
+	was           map[model.Owner]state
+	tainted, beat map[string]time.Time
+	// evicting is when the first write of a pod's eviction was sent; slow are an owner's slow requests.
+	evicting map[string]time.Time
+	slow     map[model.Owner]chain
+}
+
+// New makes a judge of a run that begins now.
+func New(owners []model.Owner) *Judge {
+	return &Judge{
+		began: time.Now(), owners: owners,
+		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{},
+			Ages: map[string]time.Duration{}, Unknown: map[string]int{}},
+		untold: map[model.Owner]time.Time{}, undone: map[model.Owner]time.Time{}, surplus: map[string]time.Time{}, was: map[model.Owner]state{},
+		tainted: map[string]time.Time{}, beat: map[string]time.Time{}, evicting: map[string]time.Time{}, slow: map[model.Owner]chain{},
+	}
+}
+
+// Observe is to be told of every request, before and after.
+func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !done {
+		if r.Resource == model.Pods {
+			j.judgePod(truth, r)
+		}
+		return
+	}
+	if model.Probe(r) {
+		j.record.Probes[r.GroupVersionResource.Resource]++
+		return
+	}
+	j.slow[r.Owner] = j.slow[r.Owner].with(r)
+	if !r.Write() || r.Resource == model.Events || r.Owner.Name == "" {
+		return
+	}
+	of := j.record.Requests[r.Owner]
+	if of == nil {
+		of = map[string]int{}
+		j.record.Requests[r.Owner] = of
+	}
+	of[strings.TrimSuffix(r.Verb+" "+r.GroupVersionResource.Resource+"/"+r.Subresource, "/")]++
+}
+
+// Changed is to be told of every change.
+func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Object) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	at := time.Now()
+	switch {
+	case r == model.Leases && now != nil:
+		j.beat[now.GetName()] = at
+	case r == model.Nodes && now != nil:
+		j.node(old, now.(*corev1.Node), at)
+	}
+	if r == model.Events || r == model.Leases || r == model.Widgets {
+		return
+	}
+	for _, o := range j.owners {
+		if r == model.Pods || r == model.Nodes && o.Kind == "DaemonSet" || r.Kind == o.Kind {
+			j.look(truth, o, at)
+		}
+	}
+}
+
+// look notes how an owner stands now.
+func (j *Judge) look(truth model.Truth, o model.Owner, at time.Time) {
+	s := stateOf(truth, o)
+	for name, surplus := range j.was[o].surplus {
+		if surplus {
+			j.surplus[name] = at
+		}
+	}
+	for name, surplus := range s.surplus {
+		if surplus {
+			j.surplus[name] = at
+		}
+	}
+	j.was[o] = s
+	turn(j.untold, j.record.Untold, o, !s.told && !s.gone, at, j.began)
+	turn(j.undone, j.record.Undone, o, !s.done && !s.gone, at, j.began)
+}
+
+// turn begins a span, or ends it.
+func turn(since map[model.Owner]time.Time, spans map[model.Owner][]Span, o model.Owner, bad bool, at, began time.Time) {
+	from, open := since[o]
+	switch {
+	case bad && !open:
+		since[o] = at
+	case !bad && open:
+		delete(since, o)
+		spans[o] = append(spans[o], Span{From: from.Sub(began), For: at.Sub(from)})
+	}
+}
+
+const (
+	// slack is for a decision made shortly before the state changed.
+	slack = time.Second
+	// evictionTime is how long the two writes of an eviction may take.
+	evictionTime = time.Minute
+)
+
+// judgePod judges the deletion of a pod by the server's state, at any time since it was sent; an eviction, since its
+// first write was.
+func (j *Judge) judgePod(truth model.Truth, r *model.Request) {
+	evicts := strings.Contains(r.Agent, "node-controller")
+	if evicts && r.Verb == "patch" {
+		if at, ok := j.evicting[r.Name]; !ok || r.Sent.Sub(at) > evictionTime {
+			j.evicting[r.Name] = r.Sent
+		}
+	}
+	if r.Verb != "delete" {
+		return
+	}
+	object := truth.Get(model.Pods, r.Namespace, r.Name)
+	if object == nil {
+		return
+	}
+	pod := object.(*corev1.Pod)
+	since := r.Sent.Add(-slack)
+	if c := j.slow[r.Owner]; r.Sent.Sub(c.end) < slack {
+		since = c.start.Add(-slack)
+	}
+	late := r.Arrived.Sub(j.began).Round(time.Millisecond)
+	if evicts {
+		if at, ok := j.evicting[r.Name]; ok && r.Sent.Sub(at) <= evictionTime {
+			since = at.Add(-slack)
+		}
+		if !tainted(truth, pod.Spec.NodeName) && j.tainted[pod.Spec.NodeName].Before(since) {
+			j.unjustified("eviction", "at %s pod %s of %s on %s, which has no taint", late, r.Name, r.Owner, pod.Spec.NodeName)
+		}
+		return
+	}
+	if s := stateOf(truth, r.Owner); !s.gone && !s.surplus[r.Name] && j.surplus[r.Name].Before(since) {
+		j.unjustified("deletion", "at %s pod %s of %s, which is not surplus", late, r.Name, r.Owner)
+	}
+}
+
+// chain is slow requests of one owner, each sent when the last had been answered: one reconcile, perhaps, which decides
+// before the first what it does after the last.
+type chain struct{ start, end time.Time }
+
+func (c chain) with(r *model.Request) chain {
+	now := time.Now()
+	if now.Sub(r.Sent) < slack {
+		return c
+	}
+	if r.Sent.Sub(c.end) > slack {
+		c.start = r.Sent
+	}
+	c.end = now
+	return c
+}
+
+func tainted(truth model.Truth, node string) bool {
+	n, ok := truth.Get(model.Nodes, "", node).(*corev1.Node)
+	return !ok || noExecute(n)
+}
+
+func noExecute(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute })
+}
+
+// node judges what becomes of a node.
+func (j *Judge) node(old model.Object, now *corev1.Node, at time.Time) {
+	was, _ := old.(*corev1.Node)
+	if was != nil && noExecute(was) || noExecute(now) {
+		j.tainted[now.Name] = at
+	}
+	if was == nil || !isReady(was) || isReady(now) {
+		return
+	}
+	if silent := at.Sub(j.beat[now.Name]); silent < arms.Grace-slack {
+		j.unjustified("node", "at %s %s is marked not ready, whose lease was renewed %s before", at.Sub(j.began).Round(time.Millisecond), now.Name, silent)
+	}
+}
+
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func (j *Judge) unjustified(rule, format string, args ...any) {
+	j.record.Unjustified = append(j.record.Unjustified, Violation{rule, fmt.Sprintf(format, args...)})
+}
+
+// Age notes what is published of a cache that no fault touches. known is false if nothing is.
+func (j *Judge) Age(resource string, age time.Duration, known bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.record.Ages[resource] = max(j.record.Ages[resource], age)
+	if !known {
+		j.record.Unknown[resource]++
+	}
+}
+
+// End ends the run and returns its record.
+func (j *Judge) End(waits []string) Record {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	at := time.Now()
+	for _, o := range j.owners {
+		for since, spans := range map[*map[model.Owner]time.Time]map[model.Owner][]Span{&j.untold: j.record.Untold, &j.undone: j.record.Undone} {
+			if from, open := (*since)[o]; open {
+				spans[o] = append(spans[o], Span{From: from.Sub(j.began), For: at.Sub(from), Open: true})
+			}
+		}
+	}
+	j.record.Waits = waits
+	return j.record
+}

@@ -1,0 +1,197 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validate
+
+import (
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
+)
+
+// state is how an owner stands at the server.
+type state struct {
+	gone bool
+	// told says that its status is that of its pods.
+	told bool
+	// done says besides that the pods are those that its spec asks for, and ready.
+	done bool
+	// surplus are the pods of which a controller with a perfect cache might delete one.
+	surplus map[string]bool
+}
+
+// stateOf works out how an owner stands.
+func stateOf(truth model.Truth, o model.Owner) state {
+	object := truth.Get(traffic.Kinds[o.Kind], o.Namespace, o.Name)
+	if object == nil {
+		return state{gone: true}
+	}
+	var pods []*corev1.Pod
+	for _, x := range truth.List(model.Pods) {
+		if ref := metav1.GetControllerOfNoCopy(x); ref != nil && ref.Name == o.Name && ref.Kind == o.Kind {
+			pods = append(pods, x.(*corev1.Pod))
+		}
+	}
+	seen := false
+	var s state
+	switch x := object.(type) {
+	case *appsv1.ReplicaSet:
+		seen = x.Status.ObservedGeneration == x.Generation
+		s = replicas(pods, *x.Spec.Replicas, x.Status.Replicas, x.Status.ReadyReplicas)
+	case *corev1.ReplicationController:
+		seen = x.Status.ObservedGeneration == x.Generation
+		s = replicas(pods, *x.Spec.Replicas, x.Status.Replicas, x.Status.ReadyReplicas)
+	case *appsv1.DaemonSet:
+		seen = x.Status.ObservedGeneration == x.Generation
+		s = daemons(truth, pods, x)
+	case *appsv1.StatefulSet:
+		seen = x.Status.ObservedGeneration == x.Generation
+		s = ordinals(pods, x)
+	case *batchv1.Job:
+		seen = true
+		s = jobs(pods, x)
+	}
+	s.told = s.told && seen
+	s.done = s.done && s.told
+	return s
+}
+
+func active(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+}
+
+func ready(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodRunning && podutil.IsPodReady(p)
+}
+
+func replicas(pods []*corev1.Pod, want, told, toldReady int32) state {
+	s := state{surplus: map[string]bool{}}
+	var n, r int32
+	for _, p := range pods {
+		if active(p) {
+			n++
+			if ready(p) {
+				r++
+			}
+		}
+	}
+	for _, p := range pods {
+		s.surplus[p.Name] = n > want || !active(p)
+	}
+	s.told = told == n && toldReady == r
+	s.done = n == want && r == want
+	return s
+}
+
+// shouldRun says that a DaemonSet's pods belong on a node.
+func shouldRun(ds *appsv1.DaemonSet, n *corev1.Node) bool {
+	for key, value := range ds.Spec.Template.Spec.NodeSelector {
+		if n.Labels[key] != value {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == traffic.TroubleTaint.Key })
+}
+
+// target is the node that a DaemonSet's pod is for.
+func target(p *corev1.Pod) string {
+	if p.Spec.NodeName != "" || p.Spec.Affinity == nil {
+		return p.Spec.NodeName
+	}
+	return p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values[0]
+}
+
+func daemons(truth model.Truth, pods []*corev1.Pod, ds *appsv1.DaemonSet) state {
+	s := state{done: true, surplus: map[string]bool{}}
+	image := ds.Spec.Template.Spec.Containers[0].Image
+	var toldReady int32
+	for _, x := range truth.List(model.Nodes) {
+		n := x.(*corev1.Node)
+		should := shouldRun(ds, n)
+		here, good, isReady := 0, 0, false
+		for _, p := range pods {
+			if target(p) != n.Name {
+				continue
+			}
+			if active(p) {
+				here++
+			}
+			isReady = isReady || ready(p)
+			if active(p) && ready(p) && p.Spec.Containers[0].Image == image {
+				good++
+			}
+			if !active(p) || !should || p.Spec.Containers[0].Image != image {
+				s.surplus[p.Name] = true
+			}
+		}
+		if here > 1 {
+			for _, p := range pods {
+				if target(p) == n.Name {
+					s.surplus[p.Name] = true
+				}
+			}
+		}
+		if should && isReady {
+			toldReady++
+		}
+		if should && (here != 1 || good != 1) || !should && here != 0 {
+			s.done = false
+		}
+	}
+	s.told = ds.Status.NumberReady == toldReady
+	return s
+}
+
+func ordinals(pods []*corev1.Pod, set *appsv1.StatefulSet) state {
+	s := state{surplus: map[string]bool{}}
+	image := set.Spec.Template.Spec.Containers[0].Image
+	var n, toldReady, good int32
+	for _, p := range pods {
+		n++
+		if ready(p) {
+			toldReady++
+		}
+		if ready(p) && active(p) && p.Spec.Containers[0].Image == image {
+			good++
+		}
+		s.surplus[p.Name] = !active(p) || p.Spec.Containers[0].Image != image || int32(ordinal(p)) >= *set.Spec.Replicas
+	}
+	s.told = set.Status.ReadyReplicas == toldReady
+	s.done = n == *set.Spec.Replicas && good == n
+	return s
+}
+
+func ordinal(p *corev1.Pod) int {
+	n, at := 0, 1
+	for i := len(p.Name) - 1; i >= 0 && p.Name[i] != '-'; i-- {
+		n, at = n+int(p.Name[i]-'0')*at, at*10
+	}
+	return n
+}
+
+func jobs(pods []*corev1.Pod, job *batchv1.Job) state {
+	s := state{surplus: map[string]bool{}}
+	complete := slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobComplete })
+	var n, r int32
+	for _, p := range pods {
+		if active(p) {
+			n++
+			if ready(p) {
+				r++
+			}
+		}
+	}
+	for _, p := range pods {
+		s.surplus[p.Name] = !active(p) || complete || n > *job.Spec.Parallelism || n+job.Status.Succeeded > *job.Spec.Completions
+	}
+	s.told = job.Status.Active == n && (job.Status.Ready == nil || *job.Status.Ready == r)
+	s.done = complete || n == r && n == max(0, min(*job.Spec.Parallelism, *job.Spec.Completions-job.Status.Succeeded))
+	return s
+}

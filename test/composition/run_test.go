@@ -1,0 +1,97 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package composition tests that upstream's real, patched controllers together with this project's tracker, prover,
+// monitor, breakers and guards are in no history worse than stock upstream: both run the same history, drawn from a
+// seed, against a model of the apiserver, on virtual time.
+package composition
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/klog/v2"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/faults"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
+)
+
+const (
+	// ageEvery is how often the published ages are looked at, from warm on, and only ages of caches that no fault
+	// touched for settled.
+	ageEvery = 5 * time.Second
+	warm     = 30 * time.Second
+	settled  = 30 * time.Second
+)
+
+// run runs a schedule on one arm. log, unless nil, is told what the components log.
+func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (record validate.Record) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		logger := logr.Discard()
+		if log != nil {
+			began := time.Now()
+			logger = funcr.New(func(_, args string) { log(fmt.Sprintf("%8.3f %s %s", time.Since(began).Seconds(), arm, args)) }, funcr.Options{Verbosity: 4})
+		}
+		ctx := klog.NewContext(context.Background(), logger)
+		server, judge := model.New(), validate.New(validate.Owners(s))
+		f := faults.New(server)
+		var tr *traffic.Traffic
+		server.Fate, server.Observe = f.Fate, judge.Observe
+		server.Changed = judge.Changed
+		tr = traffic.Start(server, s)
+		server.Changed = func(truth model.Truth, r *model.Resource, old, now model.Object) {
+			judge.Changed(truth, r, old, now)
+			tr.Changed(old, now)
+		}
+		manager, err := arms.Start(ctx, arm, server, s.Monitor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range s.Steps {
+			tr.After(step.At, func() {
+				if log != nil {
+					logger.Info(step.String())
+				}
+				if !tr.Do(step) && !f.Do(step, tr.After) {
+					panic(step.Action)
+				}
+			})
+		}
+		end := s.End() + s.Settle
+		for at := warm; at < end && manager.Wiring != nil && s.Monitor; at += ageEvery {
+			tr.After(at, func() {
+				for _, c := range manager.Wiring.Caches() {
+					if name := c.Resource.Resource; !s.TouchedAt(name, at, settled) {
+						judge.Age(name, c.Age, !c.Proven.IsZero())
+					}
+				}
+			})
+		}
+		time.Sleep(end)
+		var waits []string
+		for _, w := range manager.Waits() {
+			waits = append(waits, fmt.Sprintf("%s %s waits for %s: %s", w.Controller, w.Owner, w.For, w.Why))
+		}
+		tr.End()
+		record = judge.End(waits)
+		manager.Stop()
+	})
+	return record
+}
+
+// violations runs a schedule on both arms and compares them.
+func violations(t *testing.T, s schedule.Schedule) []validate.Violation {
+	t.Helper()
+	stock := run(t, arms.Stock, s, nil)
+	return validate.Compare(s, stock, run(t, arms.Ours, s, nil))
+}

@@ -1,0 +1,125 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package composition
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/report"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
+)
+
+const (
+	// unitTime is for how long seeds are drawn, unless SEEDS says how many.
+	unitTime = 40 * time.Second
+	// shrinkRuns and shrinkTime bound the runs that make a failing history smaller.
+	shrinkRuns = 60
+	shrinkTime = 30 * time.Second
+	// firstSeed of a run, unless FIRST is set.
+	firstSeed = 1
+)
+
+// regressions has the histories that found something, each in a file that schedule.Load reads. A history is kept,
+// and not its seed, so that it stays what it was when the drawing changes.
+const regressions = "testdata/regressions"
+
+// TestRegressions runs first what has once found something.
+func TestRegressions(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(regressions, "*.json"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			s, err := schedule.Load(file)
+			require.NoError(t, err)
+			check(t, s, false)
+		})
+	}
+}
+
+// TestSeeds runs histories drawn from seeds: SEEDS of them from FIRST on, or as many as there is time for. A history
+// that fails is made smaller and saved; REPLAY=file runs it again, and LOG=1 shows what the components log.
+func TestSeeds(t *testing.T) {
+	if file := os.Getenv("REPLAY"); file != "" {
+		s, err := schedule.Load(file)
+		require.NoError(t, err)
+		check(t, s, os.Getenv("LOG") != "")
+		return
+	}
+	first, n := number(t, "FIRST", firstSeed), number(t, "SEEDS", 0)
+	began, ran, failed := time.Now(), uint64(0), 0
+	for ; n > 0 && ran < n || n == 0 && time.Since(began) < unitTime; ran++ {
+		s := schedule.Draw(first + ran)
+		began := time.Now()
+		found := report.Unknown(s, violations(t, s))
+		if testing.Verbose() {
+			fmt.Printf("seed %d: %s in %s\n", s.Seed, s.End()+s.Settle, time.Since(began).Round(time.Millisecond))
+		}
+		if len(found) == 0 {
+			continue
+		}
+		failed++
+		t.Errorf("seed %d:\n%s", s.Seed, report.Text(s, found))
+		if failed > 2 {
+			continue // The first few are made smaller.
+		}
+		until := time.Now().Add(shrinkTime)
+		small := s.Shrink(shrinkRuns, func(s schedule.Schedule) bool {
+			return time.Now().Before(until) && same(found, report.Unknown(s, violations(t, s)))
+		})
+		file := filepath.Join(os.TempDir(), fmt.Sprintf("composition-%d.json", s.Seed))
+		require.NoError(t, small.Save(file))
+		t.Logf("smaller, in %s:\n%s", file, report.Text(small, nil))
+	}
+	t.Logf("%d seeds from %d in %s, %d failed", ran, first, time.Since(began).Round(time.Second), failed)
+}
+
+// same says that a rule is broken again that was broken before.
+func same(before, now []validate.Violation) bool {
+	for _, a := range before {
+		for _, b := range now {
+			if a.Rule == b.Rule {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func number(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	require.NoError(t, err, name)
+	return n
+}
+
+// check runs a schedule on both arms and fails if ours is worse, but for findings that are open.
+func check(t *testing.T, s schedule.Schedule, verbose bool) {
+	t.Helper()
+	var log func(string)
+	if verbose {
+		log = func(line string) { fmt.Println(line) }
+	}
+	stock, ours := run(t, arms.Stock, s, log), run(t, arms.Ours, s, log)
+	all := validate.Compare(s, stock, ours)
+	if verbose {
+		fmt.Print(report.Text(s, all), report.Records(s, stock, ours))
+	}
+	if found := report.Unknown(s, all); len(found) > 0 {
+		t.Errorf("%s", report.Text(s, found))
+	}
+}
