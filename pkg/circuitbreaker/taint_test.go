@@ -241,8 +241,9 @@ func noExec(key string) corev1.Taint {
 	return corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute}
 }
 
-// pod puts a pod on the node that tolerates any taint for so long: 0 not at all, negative for ever.
-func (e *evictions) pod(name, uid string, tolerated time.Duration) {
+// pod puts a pod on the node that tolerates any taint for so long: 0 not at all, negative for ever; or as the
+// tolerations say.
+func (e *evictions) pod(name, uid string, tolerated time.Duration, tolerations ...corev1.Toleration) {
 	e.rv++
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid), ResourceVersion: strconv.Itoa(e.rv)}, Spec: corev1.PodSpec{NodeName: "node"}}
 	switch seconds := int64(tolerated.Seconds()); {
@@ -250,6 +251,9 @@ func (e *evictions) pod(name, uid string, tolerated time.Duration) {
 		pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: &seconds}}
 	case tolerated < 0:
 		pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	}
+	if len(tolerations) > 0 {
+		pod.Spec.Tolerations = tolerations
 	}
 	event := watch.Added
 	if old, err := e.client.Tracker().Get(podGVR, "ns", name); err == nil {

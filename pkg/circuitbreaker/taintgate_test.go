@@ -67,11 +67,15 @@ func (s *slowServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.requests[r.Method+" "+resource]++
 	fail := s.fail
 	s.mu.Unlock()
-	select {
-	case <-time.After(s.latency):
-	case <-s.closed:
+	wait := func() {
+		select {
+		case <-time.After(s.latency / 2):
+		case <-s.closed:
+		}
 	}
+	wait()
 	if fail != nil && fail(w, r) {
+		wait()
 		return
 	}
 	tracker := s.e.client.Tracker()
@@ -93,6 +97,7 @@ func (s *slowServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
+	wait()
 	w.Header().Set("Content-Type", "application/json")
 	if status, ok := answer.(*metav1.Status); ok && status.Code != 0 {
 		w.WriteHeader(int(status.Code))
@@ -268,4 +273,77 @@ func TestGateSeesConnections(t *testing.T) {
 	}
 	t.Log(deleted)
 	require.LessOrEqual(t, deleted[true], deleted[false]+time.Second)
+}
+
+// TestEachTryIsDecidedAnew: writes fail for a minute, the taint goes, and the watch does not tell.
+func TestEachTryIsDecidedAnew(t *testing.T) {
+	for guarded, left := range map[bool]int{false: 0, true: 1} {
+		t.Run(fmt.Sprintf("guarded=%t", guarded), func(t *testing.T) {
+			runSlowEvictions(t, guarded, false, 8*time.Second, func(e *evictions, s *slowServer) {
+				e.taint()
+				e.pod("pod", "uid", 0)
+				s.fail = func(w http.ResponseWriter, r *http.Request) bool {
+					fails := r.Method == http.MethodPatch && time.Since(s.start) < 40*time.Second
+					if fails {
+						w.WriteHeader(http.StatusInternalServerError)
+					}
+					return fails
+				}
+				s.start = time.Now()
+				e.taint(noExec("a"))
+				require.Equal(t, 1, e.after(12*time.Second))
+				e.nodes.hold()
+				e.taint()
+				require.Equal(t, left, e.after(5*time.Minute))
+			})
+		})
+	}
+}
+
+// TestEvictionIsDecidedAgainIfTheNodeChanged: while an eviction is put off because the node has a taint that
+// is tolerated for longer, another comes. Upstream evicts when the first taint is due.
+func TestEvictionIsDecidedAgainIfTheNodeChanged(t *testing.T) {
+	for _, guarded := range []bool{false, true} {
+		t.Run(fmt.Sprintf("guarded=%t", guarded), func(t *testing.T) {
+			runSlowEvictions(t, guarded, false, 3*time.Second, func(e *evictions, s *slowServer) {
+				e.taint()
+				tolerate := func(key string, seconds int64) corev1.Toleration {
+					return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, TolerationSeconds: &seconds}
+				}
+				e.pod("pod", "uid", 0, tolerate("first", 10), tolerate("longer", 3600), tolerate("second", 5))
+				e.taint(noExec("first"))
+				e.nodes.hold()
+				time.Sleep(9 * time.Second)
+				e.taint(noExec("longer"))
+				time.Sleep(3500 * time.Millisecond) // the read of the node is under way, and has its answer
+				e.taint(noExec("longer"), noExec("second"))
+				e.nodes.skip()
+				e.nodes.release()
+				require.Zero(t, e.after(30*time.Second))
+			})
+		})
+	}
+}
+
+// TestLiveReadsAreSentOnce, each for one token of the budget.
+func TestLiveReadsAreSentOnce(t *testing.T) {
+	runSlowEvictions(t, true, false, time.Second, func(e *evictions, s *slowServer) {
+		s.fail = func(w http.ResponseWriter, r *http.Request) bool {
+			busy := strings.Contains(r.URL.Path, "/nodes/")
+			if busy {
+				w.Header().Set("Retry-After", "1")
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+			return busy
+		}
+		e.taint()
+		e.pod("pod", "uid", 0)
+		e.taint(noExec("a"))
+		e.nodes.hold()
+		e.taint(noExec("a"), noExec("b"))
+		require.Equal(t, 1, e.after(4*time.Second), "nothing is known")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		require.Equal(t, 1, s.requests["GET nodes"])
+	})
 }

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 )
@@ -83,6 +84,49 @@ func TestConfirmedDeadNeedsNoProof(t *testing.T) {
 		require.ErrorIs(t, b.ProveNode(t.Context(), "a", corev1.ConditionFalse), ErrChanged)
 		b.BeginPass(t.Context())
 		require.ErrorIs(t, b.ProveNode(t.Context(), "a", corev1.ConditionUnknown), ErrChanged)
+	})
+}
+
+// That a node was dead two seconds ago says no more than any other old proof.
+func TestConfirmedDeadGrowsOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		saved := s.renew("a", 0)
+		s.ready("a", corev1.ConditionTrue)
+		b := s.breaker()
+		b.BeginPass(t.Context())
+		dead, _, _ := b.ConfirmDead(t.Context(), "a", saved, time.Second)
+		require.True(t, dead)
+		time.Sleep(nodeAge)
+		require.NoError(t, b.ProveNode(t.Context(), "a", corev1.ConditionUnknown))
+		time.Sleep(1)
+		require.ErrorIs(t, b.ProveNode(t.Context(), "a", corev1.ConditionUnknown), ErrChanged, "the server says that it is Ready")
+		s.ready("a", corev1.ConditionUnknown)
+		require.NoError(t, b.ProveNode(t.Context(), "a", corev1.ConditionUnknown))
+	})
+}
+
+// A pass over a thousand NotReady nodes whose cache cannot be proven waits for one proof in vain, and not for one each.
+func TestNodesAreProvenInVainOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		b := s.breaker()
+		b.opts.Budget = NewBudget(rate.Inf, 1)
+		s.getErr = errors.New("no server")
+		b.opts.Prove = func(context.Context, schema.GroupResource, time.Time) freshness.Proof {
+			s.proofs++
+			time.Sleep(500 * time.Millisecond)
+			return freshness.Proof{Outcome: freshness.Unknown}
+		}
+		for pass := range 2 {
+			start := time.Now()
+			b.BeginPass(t.Context())
+			for i := range 1000 {
+				require.Error(t, b.ProveNode(t.Context(), name(i), corev1.ConditionFalse))
+			}
+			require.Equal(t, 500*time.Millisecond, time.Since(start))
+			require.Equal(t, pass+1, s.proofs)
+		}
 	})
 }
 
