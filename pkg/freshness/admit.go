@@ -18,9 +18,11 @@ const (
 	levelHold = 2 * time.Second
 	// outageShare of the time for which a resource has been refused is how long it is not asked
 	// again, up to maxOutageHold: a thousand broken definitions come to some 30 requests a second,
-	// and a resource that works again is noticed within that share of its outage.
+	// and a resource that works again is noticed within that share of its outage. What is built in,
+	// and controllers wait for, are some tens of resources.
 	outageShare   = 0.06
 	maxOutageHold = 30 * time.Second
+	builtInHold   = 5 * time.Second
 	// serving is for how long after a request that succeeded the server as a whole is taken to work.
 	serving = 5 * time.Second
 
@@ -56,8 +58,8 @@ func (h *hold) get(now time.Time) *failure {
 // refused is true if the server, and not the way to it, has failed the last request.
 func (h *hold) refused() bool { return h.f != nil && h.f.refusal }
 
-// set notes a failure, and for how long nobody asks again in vain.
-func (h *hold) set(now time.Time, f *failure, t *traffic) {
+// set notes a failure, and for how long nobody asks again in vain: most limits what is added to what the server asks for.
+func (h *hold) set(now time.Time, f *failure, most time.Duration, t *traffic) {
 	seq, answered, succeeded := t.state()
 	h.row++
 	h.seq, h.lost = seq, now.Sub(answered) > errorHold
@@ -66,7 +68,7 @@ func (h *hold) set(now time.Time, f *failure, t *traffic) {
 		if h.since.IsZero() || now.Sub(succeeded) > serving {
 			h.since = now
 		}
-		grown := min(time.Duration(outageShare*float64(now.Sub(h.since))), maxOutageHold)
+		grown := min(time.Duration(outageShare*float64(now.Sub(h.since))), most)
 		f.retryAfter = max(f.retryAfter, grown)
 	case f.reason == ReasonNoServer && h.row == 1:
 		// It was the connection. The next request makes a new one.
@@ -237,5 +239,9 @@ func (t *turn) end(f *failure) {
 		*t.h = hold{}
 		return
 	}
-	t.h.set(now, f, &p.traffic)
+	most := maxOutageHold
+	if builtIn(t.r.gvr) {
+		most = builtInHold
+	}
+	t.h.set(now, f, most, &p.traffic)
 }

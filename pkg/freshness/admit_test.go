@@ -153,19 +153,21 @@ func TestRejectionHoldsItsPriorityLevel(t *testing.T) {
 // The longer a resource is refused, the more rarely it is asked about; while nothing works, that is nobody's in particular.
 func TestHoldGrowsWithTheOutageOfAResource(t *testing.T) {
 	for name, tc := range map[string]struct {
-		alone   bool
-		minutes int
-		least   time.Duration
-		most    time.Duration
+		resource schema.GroupVersionResource
+		alone    bool
+		minutes  int
+		least    time.Duration
+		most     time.Duration
 	}{
-		"a minute":             {true, 1, 3 * time.Second, 4 * time.Second},
-		"an hour":              {true, 60, maxOutageHold, maxOutageHold},
-		"the server is broken": {false, 60, errorHold, errorHold},
+		"a minute":                  {custom(0), true, 1, 3 * time.Second, 4 * time.Second},
+		"an hour":                   {custom(0), true, 60, maxOutageHold, maxOutageHold},
+		"an hour of a built-in one": {leases, true, 60, builtInHold, builtInHold},
+		"the server is broken":      {custom(0), false, 60, errorHold, errorHold},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, Options{}, func(w *world) {
 				w.answerBy(func(rw http.ResponseWriter, r *http.Request) bool {
-					if tc.alone && !isCustom(r) {
+					if tc.alone && !strings.HasSuffix(r.URL.Path, tc.resource.Resource) {
 						return false
 					}
 					http.Error(rw, "broken", http.StatusInternalServerError)
@@ -173,17 +175,17 @@ func TestHoldGrowsWithTheOutageOfAResource(t *testing.T) {
 				})
 				var held time.Duration
 				for end := time.Now().Add(time.Duration(tc.minutes) * time.Minute); time.Now().Before(end); {
-					w.p.Fence(w.Context(), leases)
-					held = w.requireNoFence(custom(0), ReasonServerError)
+					w.p.Fence(w.Context(), custom(1))
+					held = w.requireNoFence(tc.resource, ReasonServerError)
 					time.Sleep(max(held, time.Second))
 				}
-				sent := w.p.resource(custom(0)).fenceHold
+				sent := w.p.resource(tc.resource).fenceHold
 				require.GreaterOrEqual(w, sent.f.retryAfter, tc.least)
 				require.LessOrEqual(w, sent.f.retryAfter, tc.most)
 				w.heal()
 				time.Sleep(sent.f.retryAfter)
-				w.requireFence(custom(0))
-				require.Zero(w, w.p.resource(custom(0)).fenceHold)
+				w.requireFence(tc.resource)
+				require.Zero(w, w.p.resource(tc.resource).fenceHold)
 			})
 		})
 	}

@@ -168,4 +168,9 @@ var all = []Mutant{
 		Old: "	if proof.Outcome != freshness.Unknown || !unreached(proof.Reason) {",
 		New: "	proof, err = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonTimeout}, nil\n	if proof.Outcome != freshness.Unknown || !unreached(proof.Reason) {",
 	},
+	{
+		Name: "throttle", Protection: "a 429 of one resource leaves the proofs of others alone", File: "pkg/freshness/admit.go",
+		Old: "	if f != nil && f.overload && builtIn(t.r.gvr) {",
+		New: "	if f != nil && f.reason == ReasonThrottled {",
+	},
 }
