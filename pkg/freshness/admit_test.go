@@ -202,22 +202,20 @@ func TestThousandBrokenDefinitions(t *testing.T) {
 		"never answered": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, Options{QPS: 60, Burst: 80}, func(w *world) {
-				var mu sync.Mutex
-				flying, most := 0, 0
+			synctest.Test(t, func(t *testing.T) {
+				w := &world{T: t, api: &fakeAPI{rv: 100}}
+				config := serve(t, w.api)
+				flights := &flights{}
+				config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+					flights.next = next
+					return flights
+				})
+				w.p = newProver(t, Options{Config: config, QPS: 60, Burst: 80})
 				w.answerBy(func(rw http.ResponseWriter, r *http.Request) bool {
-					if !isCustom(r) {
-						return false
+					if isCustom(r) {
+						broken(rw, r)
 					}
-					mu.Lock()
-					flying++
-					most = max(most, flying)
-					mu.Unlock()
-					broken(rw, r)
-					mu.Lock()
-					flying--
-					mu.Unlock()
-					return true
+					return isCustom(r)
 				})
 				var all sync.WaitGroup
 				healthy := func(d time.Duration) {
@@ -234,10 +232,7 @@ func TestThousandBrokenDefinitions(t *testing.T) {
 				}
 				healthy(10 * time.Second)
 				all.Wait()
-				mu.Lock()
-				most = 0
-				mu.Unlock()
-				before := w.api.count(isCustom)
+				before, _ := flights.sinceThen()
 				stop := make(chan struct{})
 				for n := range 1000 {
 					all.Go(func() {
@@ -254,13 +249,45 @@ func TestThousandBrokenDefinitions(t *testing.T) {
 				healthy(10 * time.Second)
 				close(stop)
 				all.Wait()
-				sent := w.api.count(isCustom) - before
-				require.Greater(w, sent, refusedSlots)
-				require.LessOrEqual(w, sent, 80/refusedShare+60/refusedShare*20)
-				require.LessOrEqual(w, most, refusedSlots)
+				after, most := flights.sinceThen()
+				require.Greater(t, after-before, refusedSlots)
+				require.LessOrEqual(t, after-before, 80/refusedShare+60/refusedShare*20)
+				require.LessOrEqual(t, most, refusedSlots)
 			})
 		})
 	}
+}
+
+// flights counts requests for custom resources, and how many of them are under way.
+type flights struct {
+	next http.RoundTripper
+
+	mu              sync.Mutex
+	sent, now, most int
+}
+
+func (f *flights) RoundTrip(r *http.Request) (*http.Response, error) {
+	if isCustom(r) {
+		f.mu.Lock()
+		f.sent++
+		f.now++
+		f.most = max(f.most, f.now)
+		f.mu.Unlock()
+		defer func() {
+			f.mu.Lock()
+			f.now--
+			f.mu.Unlock()
+		}()
+	}
+	return f.next.RoundTrip(r)
+}
+
+// sinceThen returns how many were sent in all, and the most that were under way since the last call.
+func (f *flights) sinceThen() (sent, most int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	sent, most, f.most = f.sent, f.most, f.now
+	return sent, most
 }
 
 // A connection that breaks costs its fence a second request, and holds nobody once there is another.
