@@ -79,7 +79,9 @@ type Nodes struct {
 	refreshed  error
 	nodes      map[string]nodeRead
 	reading    int // nodes
-	pass       passState
+	// unproven is when the nodes were last asked to be proven fresh in vain.
+	unproven time.Time
+	pass     passState
 	// inconclusiveSince is since when nothing could be verified, and cause why; reported is set once that was
 	// told.
 	inconclusiveSince time.Time
@@ -98,8 +100,6 @@ type passState struct {
 	began time.Time
 	// unproven is set once the leases could not be proven fresh: asking again in the same pass is in vain.
 	unproven bool
-	// noNodeProof is set once the nodes could not be.
-	noNodeProof bool
 	// enough is closed when the workers of the pass have waited for lists for long enough; nil before they do.
 	enough chan struct{}
 	// dead are the nodes that were confirmed dead, and when.

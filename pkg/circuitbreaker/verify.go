@@ -22,6 +22,9 @@ const nodeReads = 4
 
 var errBusy = errors.New("the cache of nodes is not proven fresh, and enough nodes are being read one by one")
 
+// proofRetry is how long nodes that could not be proven fresh are not asked about again.
+const proofRetry = time.Second
+
 // nodeAge is how old a proof of the nodes, or a live read of one, may be that an action is based on.
 const nodeAge = 2 * time.Second
 
@@ -236,13 +239,13 @@ func (n *Nodes) ready(ctx context.Context, name string) (corev1.ConditionStatus,
 	return got.ready, metrics.ByGet, nil
 }
 
-// nodesProven reports whether the cache of nodes is as new as the server was at asOf. Once it was not so in a pass,
-// that is not asked again.
+// nodesProven reports whether the cache of nodes is as new as the server was at asOf. For a second after it was not
+// so that is not asked again: many nodes are asked about one after another.
 func (n *Nodes) nodesProven(ctx context.Context, asOf time.Time) bool {
 	n.mu.Lock()
-	unproven, began := n.pass.noNodeProof, n.pass.began
+	vain := time.Since(n.unproven) < proofRetry
 	n.mu.Unlock()
-	if unproven {
+	if vain {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
@@ -251,7 +254,7 @@ func (n *Nodes) nodesProven(ctx context.Context, asOf time.Time) bool {
 		return true
 	}
 	n.mu.Lock()
-	n.pass.noNodeProof = n.pass.began.Equal(began)
+	n.unproven = time.Now()
 	n.mu.Unlock()
 	return false
 }

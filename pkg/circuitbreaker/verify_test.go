@@ -126,6 +126,7 @@ func TestNodesAreProvenInVainOnce(t *testing.T) {
 			}
 			require.Equal(t, 500*time.Millisecond, time.Since(start))
 			require.Equal(t, pass+1, s.proofs)
+			time.Sleep(proofRetry)
 		}
 	})
 }
