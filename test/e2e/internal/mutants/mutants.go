@@ -135,7 +135,7 @@ var all = []Mutant{
 	},
 	{
 		Name: "live-list", Protection: "leases are listed live while their cache is stale", File: "pkg/circuitbreaker/verify.go",
-		Old: "	list, err := n.liveLeases(ctx, asOf)",
+		Old: "	list, err := n.liveLeases(ctx, asOf, n.enough())",
 		New: "	list, err := (*leaseList)(nil), errTooSoon",
 	},
 	{
