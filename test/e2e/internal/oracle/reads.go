@@ -41,7 +41,7 @@ func ReadsIn(events []controlplane.AuditEvent, from, to time.Time) Reads {
 		if e.Stage != "ResponseComplete" || !strings.HasPrefix(e.UserAgent, "kube-controller-manager/") || at.Before(from) || !at.Before(to) {
 			continue
 		}
-		if strings.Contains(e.UserAgent, " freshness") {
+		if probes(e) {
 			out.Probes = append(out.Probes, at)
 			continue
 		}
