@@ -97,6 +97,14 @@ func (b *Budget) Read(ctx context.Context, controller string, resource schema.Gr
 	return err
 }
 
+// Spare reports whether nobody waits and more than half of the burst is left, so that a read which is
+// not needed takes nothing from one that is.
+func (b *Budget) Spare() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.turns) == 0 && b.limiter.Tokens() > float64(b.limiter.Burst())/2
+}
+
 // outcome is how metrics name the end of a live read.
 func outcome(err error) metrics.ReadOutcome {
 	switch {

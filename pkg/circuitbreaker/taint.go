@@ -48,6 +48,8 @@ type EvictionOptions struct {
 //     eviction was scheduled for.
 //   - One proof of the nodes answers for all pods; if none can be had, one live read of the node for all
 //     of its pods.
+//   - While the budget of live reads has tokens to spare, one live read of the node is made for all of its
+//     pods although the cache is proven. If the node has no taints on the server, live reads decide.
 //   - Nothing is lost: an eviction of which nothing can be known is tried again, and one that was
 //     cancelled on a live read is looked at again when the cache has caught up.
 //   - While the cache is fresh, an eviction is no later than it takes to prove that. Of those that are due
@@ -60,6 +62,7 @@ type TaintGuard struct {
 	*evictionWaits
 	evictor  consistency.Evictor
 	nodes    *liveReads[*corev1.Node]
+	checks   *nodeChecks
 	rechecks *rechecks[string]
 	gate     gate
 }
@@ -75,6 +78,7 @@ func NewTaintGuard(ctx context.Context, o EvictionOptions, evictor consistency.E
 		evictionWaits:   newEvictionWaits(o.Controller),
 		evictor:         evictor,
 		nodes:           newLiveReads(ctx, o.Controller, nodesResource, o.Reader, evictor.LiveNode),
+		checks:          newNodeChecks(ctx, o, evictor),
 		rechecks:        newRechecks[string](ctx),
 	}
 }
@@ -111,6 +115,10 @@ func (g *TaintGuard) Evict(ctx context.Context, e consistency.Eviction, due time
 	if !view.tainted() {
 		return g.cancel(ctx, e, view, &refusal{reason: metrics.CancelNotTainted}, wanted)
 	}
+	var check *nodeCheck
+	if !view.live {
+		check = g.checks.begin(e.Node, g.gate.busy())
+	}
 	flight, err := g.gate.enter(ctx)
 	if err != nil {
 		return g.wait(ctx, e, due, metrics.WaitFailed, err)
@@ -125,7 +133,7 @@ func (g *TaintGuard) Evict(ctx context.Context, e consistency.Eviction, due time
 	err = g.evictor.EvictPod(flight.context(ctx), e.Pod, state.dueSince(due), func(pod *corev1.Pod) error {
 		flight.to(aside)
 		defer flight.to(atLimiter)
-		if view.old() {
+		if refuted := !view.live && view.tainted() && g.checks.refutes(ctx, check, view.node); refuted || view.old() {
 			if view, unknown = g.view(ctx, e.Node, due); unknown != nil {
 				return unknown
 			}
@@ -225,7 +233,7 @@ func (g *TaintGuard) cancel(ctx context.Context, e consistency.Eviction, view no
 	g.evictor.Cancelled(e.Pod)
 	if view.live {
 		g.rechecks.add(e.Node, func(ctx context.Context, asOf time.Time) bool {
-			return g.Prove(ctx, nodesResource, asOf).Fresh()
+			return g.checks.settled(e.Node) && g.Prove(ctx, nodesResource, asOf).Fresh()
 		}, func() { g.evictor.Recheck(e.Node) })
 	}
 	return nil

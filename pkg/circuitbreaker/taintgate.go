@@ -108,6 +108,13 @@ func (g *gate) due() func() {
 	}
 }
 
+// busy reports whether evictions wait to begin.
+func (g *gate) busy() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.queue.Len() > 0
+}
+
 // open reports whether an eviction may begin. The mutex is held.
 func (g *gate) open() bool { return g.count[atLimiter] < maxAtLimiter+g.count[atServer] }
 

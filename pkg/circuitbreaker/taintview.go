@@ -73,7 +73,10 @@ func (g *TaintGuard) view(ctx context.Context, name string, due time.Time) (node
 		if err != nil && !apierrors.IsNotFound(err) {
 			return nodeView{}, fmt.Errorf("node %s in the cache: %w", name, err)
 		}
-		return nodeView{node: node, at: proof.At}, nil
+		view := nodeView{node: node, at: proof.At}
+		if !view.tainted() || !g.checks.isWrong(node) {
+			return view, nil
+		}
 	}
 	node, at, err := g.nodes.get(ctx, name, readAsOf)
 	switch {
