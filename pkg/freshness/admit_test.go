@@ -162,7 +162,7 @@ func TestHoldGrowsWithTheOutageOfAResource(t *testing.T) {
 		"a minute":                  {custom(0), true, 1, 3 * time.Second, 4 * time.Second},
 		"an hour":                   {custom(0), true, 60, maxOutageHold, maxOutageHold},
 		"an hour of a built-in one": {leases, true, 60, builtInHold, builtInHold},
-		"the server is broken":      {custom(0), false, 60, errorHold, errorHold},
+		"the server is broken":      {custom(0), false, 3, errorHold, errorHold},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, Options{}, func(w *world) {
@@ -246,11 +246,11 @@ func TestThousandBrokenDefinitions(t *testing.T) {
 						}
 					})
 				}
-				healthy(10 * time.Second)
+				healthy(5 * time.Second)
 				close(stop)
 				all.Wait()
 				after, most := flights.sinceThen()
-				require.Greater(t, after-before, refusedSlots)
+				require.GreaterOrEqual(t, after-before, refusedSlots, "all slots were used")
 				require.LessOrEqual(t, after-before, 80/refusedShare+60/refusedShare*20)
 				require.LessOrEqual(t, most, refusedSlots)
 			})

@@ -33,11 +33,12 @@ func TestAnswerIsLimited(t *testing.T) {
 	for name, tc := range map[string]struct {
 		match func(*http.Request) bool
 		small int
+		sent  int64
 		limit string
 	}{
-		"fence": {isFence, 0, "8388608 bytes"},
-		"list":  {isList, 0, "67108864 bytes"},
-		"watch": {isWatch, -1, ""}, // The decoder has a lower limit of its own for one event.
+		"fence": {isFence, 0, maxFence + 1<<20, "8388608 bytes"},
+		"list":  {isList, 0, maxPage + 1<<20, "67108864 bytes"},
+		"watch": {isWatch, -1, 32 << 20, ""}, // The decoder has a lower limit of its own for one event.
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, Options{SmallCollection: tc.small}, func(w *world) {
@@ -49,7 +50,7 @@ func TestAnswerIsLimited(t *testing.T) {
 					rw.Header().Set("Content-Type", "application/json")
 					rw.Header().Set("Content-Encoding", "gzip")
 					z := gzip.NewWriter(rw)
-					io.CopyN(z, blanks{}, 256<<20)
+					io.CopyN(z, blanks{}, tc.sent)
 					z.Close()
 					return true
 				})
