@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	// noticeSamples is how many watches are held, at least.
+	// noticeSamples is how many watches are held, at least, if that is noticed soon.
 	noticeSamples = 100
 	// noticeEvery is how often the page is looked at.
 	noticeEvery = 200 * time.Millisecond
@@ -39,7 +39,7 @@ const (
 )
 
 // How soon a held watch is noticed, of many resources at once, each at a random moment of its period: p99 of at
-// least a hundred. The figures are those of B8.
+// least a hundred busy ones. The figures are those of B8.
 var (
 	_ = describe(noticing("busy", noticeBusy, 2*stalenessPeriod, func(k kind) bool { return k.busy }))
 	_ = describe(noticing("quiet", noticeQuiet, 2*stalenessPeriod, func(k kind) bool { return !k.busy }))
@@ -65,15 +65,34 @@ func noticing(name string, bound, spread time.Duration, chosen func(kind) bool) 
 			stop := keepBusy(ctx, objects, resources)
 			defer stop()
 			r.measured(ctx)
-			var took []time.Duration
-			for len(took) < noticeSamples {
-				took = append(took, r.noticeRound(ctx, objects, resources, bound, spread)...)
+			// Of a quiet cache that no protected controller reads the page says when it is asked about.
+			byLimit := map[time.Duration][]time.Duration{}
+			limits := map[schema.GroupVersionResource]time.Duration{}
+			longest := bound
+			for _, k := range resources {
+				limits[k.resource] = bound
+				if !k.busy {
+					limits[k.resource] = r.noticeLimit(ctx, k.resource.GroupResource()).Round(10 * time.Second)
+				}
+				longest = max(longest, limits[k.resource])
 			}
-			slices.Sort(took)
-			p99 := took[len(took)-1-len(took)/100]
-			r.figure("noticed after: samples, median, p99, most", "%d, %.1fs, %.1fs, %.1fs", len(took), took[len(took)/2].Seconds(), p99.Seconds(), took[len(took)-1].Seconds())
-			if p99 > bound {
-				r.violate(oracle.Violation{Oracle: "M", Rule: "stalled watch not noticed in time", Object: name, Time: time.Now(), Detail: fmt.Sprintf("p99 %v, want %v", p99, bound)})
+			rounds := noticeSamples/len(resources) + 1
+			if longest > bound {
+				rounds = 1 // It takes minutes.
+			}
+			for range rounds {
+				for i, d := range r.noticeRound(ctx, objects, resources, longest, spread) {
+					limit := limits[resources[i].resource]
+					byLimit[limit] = append(byLimit[limit], d)
+				}
+			}
+			for limit, took := range byLimit {
+				slices.Sort(took)
+				p99 := took[len(took)-1-len(took)/100]
+				r.figure(fmt.Sprintf("noticed, at most %v: samples, median, p99, most", limit), "%d, %.1fs, %.1fs, %.1fs", len(took), took[len(took)/2].Seconds(), p99.Seconds(), took[len(took)-1].Seconds())
+				if p99 > limit {
+					r.violate(oracle.Violation{Oracle: "M", Rule: "stalled watch not noticed in time", Object: name, Time: time.Now(), Detail: fmt.Sprintf("p99 %v, want %v", p99, limit)})
+				}
 			}
 		},
 	}
@@ -113,7 +132,7 @@ func (r *run) noticeRound(ctx context.Context, objects dynamic.Interface, resour
 	wg.Wait()
 	var took []time.Duration
 	for i, k := range resources {
-		took = append(took, noticed[k.resource.GroupResource()].Sub(since[i]))
+		took = append(took, max(0, noticed[k.resource.GroupResource()].Sub(since[i])))
 		r.provesQuietly(faults[i])
 		faults[i].Clear()
 	}
