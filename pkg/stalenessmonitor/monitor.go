@@ -110,10 +110,11 @@ func (m *Monitor) Run(ctx context.Context) {
 			m.plan()
 			m.each(func(c *probed) { c.remember() })
 		}
-		if tick%int(sampleEvery/scheduleEvery) == 0 {
+		sampled := tick%int(sampleEvery/scheduleEvery) == 0
+		if sampled {
 			m.each(func(c *probed) { c.sample(ctx); c.callForHelp() })
 		}
-		m.schedule(ctx, &wg)
+		m.schedule(ctx, &wg, sampled)
 		select {
 		case <-ctx.Done():
 			return

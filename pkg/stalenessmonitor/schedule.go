@@ -39,9 +39,9 @@ const (
 	// nothing protected reads are asked at least.
 	spare, minShare = 0.1, 0.1
 
-	// scheduleEvery is how often turns are given out, at most turnsAtOnce of them.
+	// scheduleEvery is how often turns are given out to protected caches, sampleEvery to all, at most turnsAtOnce.
 	scheduleEvery = 250 * time.Millisecond
-	turnsAtOnce   = 10
+	turnsAtOnce   = 40
 	// quickFirst is how many caches that nothing protected reads are asked for the first time at once, and
 	// firstWithin how those first turns are spread.
 	quickFirst  = 60
@@ -120,11 +120,14 @@ type turn struct {
 	due time.Time
 }
 
-// schedule begins the probes that are due, for as long as the pace admits them.
-func (m *Monitor) schedule(ctx context.Context, wg *sync.WaitGroup) {
+// schedule begins the probes that are due, for as long as the pace admits them: of all caches, or of the protected.
+func (m *Monitor) schedule(ctx context.Context, wg *sync.WaitGroup, all bool) {
 	now := time.Now()
 	var due []turn
 	m.each(func(c *probed) {
+		if !all && !c.isProtected() {
+			return
+		}
 		if t, ok := c.turn(now); ok && !t.due.After(now) {
 			due = append(due, t)
 		}

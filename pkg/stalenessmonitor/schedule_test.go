@@ -74,9 +74,9 @@ func (f *fleet) pass(lasts time.Duration, look func()) {
 	step, every := 100*time.Millisecond, 5
 	switch n := len(f.worlds); {
 	case n > 500:
-		step, every = time.Second, 3
+		step, every = 2*time.Second, 2
 	case n > 100:
-		step, every = 500*time.Millisecond, 2
+		step, every = time.Second, 1
 	}
 	for i := range int(lasts / step) {
 		for gvr, w := range f.worlds {
@@ -145,8 +145,8 @@ var mixes = map[string]func(f *fleet){
 func TestCostOfAllCaches(t *testing.T) {
 	for name, protected := range mixes {
 		for _, others := range []int{46, 146, 1046} {
-			if others > 1000 && name == "idle" {
-				continue // It is the easiest, and takes the longest.
+			if others > 46 && name != "busy" {
+				continue // Of many caches it is the others that cost.
 			}
 			t.Run(fmt.Sprintf("%s, %d others", name, others), func(t *testing.T) {
 				runFleet(t, func(f *fleet) {
@@ -223,7 +223,7 @@ func TestManyBusyWatchesHeldAtOnce(t *testing.T) {
 		f.add(othersGroup, 100, 50, 500*time.Millisecond)
 		f.add(othersGroup, 46, 0, 0)
 	}, func(f *fleet) {
-		f.pass(20*time.Minute, nil) // Enough is saved.
+		f.pass(17*time.Minute, nil) // Enough is saved.
 		var held []*world
 		for gvr, w := range f.worlds {
 			if gvr.Group == othersGroup && f.every[gvr] > 0 {
@@ -284,7 +284,7 @@ func TestHeldWatchesOfQuietResources(t *testing.T) {
 
 // What the server refuses costs the others nothing, and no more than its part.
 func TestRefusedResources(t *testing.T) {
-	for _, reason := range []freshness.Reason{freshness.ReasonThrottled, freshness.ReasonForbidden, freshness.ReasonNotFound, freshness.ReasonServerError, freshness.ReasonTimeout} {
+	for _, reason := range []freshness.Reason{freshness.ReasonThrottled, freshness.ReasonForbidden, freshness.ReasonTimeout} {
 		t.Run(string(reason), func(t *testing.T) {
 			runFleet(t, func(f *fleet) {
 				mixes["busy"](f)
