@@ -84,7 +84,7 @@ func (r *run) calm(ctx context.Context, lasts time.Duration) {
 		return
 	}
 	before := falseAlarms(ctx, r)
-	var oldest float64
+	var oldest, protected float64
 	looks := 0
 	seen := map[stalenessmonitor.State]int{}
 	for end := time.Now().Add(lasts); time.Now().Before(end) && ctx.Err() == nil; {
@@ -92,7 +92,9 @@ func (r *run) calm(ctx context.Context, lasts time.Duration) {
 			looks++
 			seen[c.State]++
 			age := ptr.Deref(c.AgeSeconds, math.Inf(1))
-			oldest = max(oldest, age)
+			if oldest = max(oldest, age); c.Protected {
+				protected = max(protected, age)
+			}
 			if !complete(c.State) {
 				r.violate(oracle.Violation{Oracle: "M", Rule: "false alarm", Object: c.Resource, Time: time.Now(), Detail: fmt.Sprintf("%s: %s %s", c.State, c.Reason, c.Detail)})
 			}
@@ -108,6 +110,6 @@ func (r *run) calm(ctx context.Context, lasts time.Duration) {
 	if alarms := falseAlarms(ctx, r) - before; alarms > 0 {
 		r.violate(oracle.Violation{Oracle: "M", Rule: "false alarm", Time: time.Now(), Detail: fmt.Sprintf("%.0f changes of state in %v", alarms, lasts)})
 	}
-	r.figure("oldest age published, looks", "%.1fs, %d", oldest, looks)
+	r.figure("oldest age published: protected, all; looks", "%.1fs, %.1fs; %d", protected, oldest, looks)
 	r.figure("states seen", "%v", seen)
 }
