@@ -18,7 +18,7 @@ const (
 	// any 10 min. MaxRate is where Rate may rise to if Bound takes that, as of many large and quiet collections.
 	Rate    = 1.8
 	MaxRate = 1.95
-	Burst   = 100
+	Burst   = 85
 	// Bound is the age that the cache of a protected controller reaches at most, if the server answers at once.
 	Bound = 15 * time.Second
 
@@ -52,7 +52,7 @@ const (
 	outageAfter = 30 * time.Second
 )
 
-// class of a turn. Each may leave the bucket no emptier than its floor.
+// class of a turn. Each may leave the bucket no emptier than its floor; below zero it is in debt.
 type class int
 
 const (
@@ -60,11 +60,12 @@ const (
 	planned class = iota
 	// prompt turns of caches that need to be asked sooner: fallen silent, found behind, lost their proof.
 	prompt
-	// shared turns of the other caches.
+	// first turns of the other caches, and all later ones, which leave what is saved alone.
+	first
 	shared
 )
 
-var floors = [...]float64{planned: -40, prompt: -20, shared: 30}
+var floors = [...]float64{planned: -55, prompt: -35, first: 20, shared: 75}
 
 // sharedAtLeast is how often a shared turn is given out however empty the bucket is.
 const sharedAtLeast = 10 * time.Second
@@ -230,9 +231,15 @@ func (c *probed) every(now time.Time) time.Duration {
 	return max(every, c.share)
 }
 
-// knownFor is for how long a proof says that a cache is fresh or quiet, if nothing is answered any more. It is time
-// for a probe that times out, and another. mu must be held.
-func (c *probed) knownFor(now time.Time) time.Duration { return c.every(now) + 30*time.Second }
+// knownFor is for how long a proof says that a cache is fresh or quiet, if nothing is answered any more: time for a
+// probe that times out, and another, and for a cache that shares what is left to wait until enough is saved again. mu
+// must be held.
+func (c *probed) knownFor(now time.Time) time.Duration {
+	if c.protected {
+		return c.every(now) + 30*time.Second
+	}
+	return 2*c.every(now) + 2*time.Minute
+}
 
 // busy is true if the cache moves every second or two, but for one pause. mu must be held.
 func (c *probed) busy() bool {
@@ -262,7 +269,9 @@ func (c *probed) turn(now time.Time) (turn, bool) {
 		if c.firstDue.IsZero() {
 			c.firstDue = now.Add(c.firstAfter())
 		}
-		t.due = c.firstDue
+		if t.due = c.firstDue; !c.protected {
+			t.of = first
+		}
 		return t, true
 	}
 	soonest := c.began.Add(time.Duration(c.requests) * Period)
