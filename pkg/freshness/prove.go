@@ -166,6 +166,13 @@ func (r *resource) proveByPage(fence Fence, items []metav1.PartialObjectMetadata
 // prove is called when nothing known is good for asOf.
 func (r *resource) prove(ctx context.Context, asOf time.Time) (Proof, error) {
 	target, ok := r.oldestFence(asOf)
+	if !ok && !r.worthWaiting() && r.small() {
+		// It still stands where a quiet proof found it: a list is fence and proof in one request.
+		if proof, done := r.unprovable(); done {
+			return proof, nil
+		}
+		return r.shareQuiet(ctx, asOf, r.proveQuiet)
+	}
 	if !ok {
 		result, err := r.fenceSince(ctx, asOf)
 		if err != nil {

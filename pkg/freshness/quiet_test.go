@@ -313,3 +313,21 @@ func TestProofIsVoidWhenTheCacheGoesBack(t *testing.T) {
 		w.requireProven(w.prove(asOf), MethodList)
 	})
 }
+
+// Who decides again and again on a cache in which nothing happens waits for one request each time.
+func TestQuietAgainIsOneRequest(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		w.api.bump(50)
+		require.True(w, w.prove(time.Now()).Fresh())
+		for range 5 {
+			time.Sleep(3 * time.Second)
+			w.api.bump(10)
+			all := func(*http.Request) bool { return true }
+			before, began := w.api.count(all), time.Now()
+			proof := w.prove(began)
+			require.Equal(w, MethodList, proof.Method, proof.String())
+			require.Equal(w, before+1, w.api.count(all))
+			require.Less(w, time.Since(began), 50*time.Millisecond)
+		}
+	})
+}

@@ -257,6 +257,8 @@ func TestMetrics(t *testing.T) {
 		w.api.bump(10)
 		time.Sleep(time.Second)
 		w.prove(time.Now())
+		w.api.write("ns/a", "uid", false)
+		w.view.sync(w.api.bump(0))
 		w.fail(isFence, 500, "", nil)
 		time.Sleep(time.Second)
 		w.prove(time.Now())
