@@ -48,7 +48,7 @@ var _ = ginkgo.Describe("Reads of a KCM beside many definitions", ginkgo.Serial,
 		r := &run{Rig: fixture}
 		ginkgo.DeferCleanup(func(ctx context.Context) { gomega.Expect(r.Stop(ctx)).To(gomega.Succeed()) })
 		gomega.Expect(r.KCM.Stop()).To(gomega.Succeed())
-		r.define(ctx, definitions)
+		r.defineMany(ctx, definitions)
 		stock := r.readsOf(ctx, "stock", controlplane.ArmU1, false, definitions, turn)
 		without := r.readsOf(ctx, "without", controlplane.ArmP, false, definitions, turn)
 		with := r.readsOf(ctx, "with", controlplane.ArmP, true, definitions, turn)
@@ -114,8 +114,8 @@ func (r *run) serverCPU(ctx context.Context) float64 {
 	return sumOf(string(raw), "process_cpu_seconds_total")
 }
 
-// define makes so many definitions, without objects, and waits until they are served.
-func (r *run) define(ctx context.Context, n int) {
+// defineMany makes so many definitions, without objects, and waits until they are served.
+func (r *run) defineMany(ctx context.Context, n int) {
 	ginkgo.GinkgoHelper()
 	config := r.Cluster.AdminConfig()
 	config.QPS = -1
