@@ -77,6 +77,10 @@ var (
 		Subsystem: subsystem, Name: "unsettled_writes_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of writes whose answer was lost, so that the object is not reconciled until the cache is proven as new as that.",
 	}, []string{"controller", "group", "resource"})
+	unrecordedWrites = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "unrecorded_writes_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of writes made for an object that could not be recorded, because their path or their answer could not be read. Nothing waits for them.",
+	}, []string{"cause"})
 	refusedWrites = metrics.NewCounter(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "refused_writes_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of writes that were not sent because the leader lease had run out.",
@@ -97,12 +101,15 @@ var register sync.Once
 func Register() {
 	register.Do(func() {
 		legacyregistry.MustRegister(waits, waitDuration, parkedOwners, writeToCache, staleCaches, droppedRecords,
-			refusedWrites, unsettledWrites,
+			refusedWrites, unsettledWrites, unrecordedWrites,
 			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, relists, relistProofs, fences,
 			liveReads, budgetWaits, breakerOpen, breakerTrips, heldPasses, verifications,
 			cancelledEvictions, evictionWaits, waitingEvictions,
 			stateChanges, probes, probeDuration, probeBytes, stalenessRewinds, endedWatches)
 		legacyregistry.CustomMustRegister(cacheCollector)
+		for _, cause := range []string{PathUnreadable, AnswerUnreadable} {
+			unrecordedWrites.WithLabelValues(cause).Add(0)
+		}
 	})
 }
 
@@ -172,6 +179,15 @@ func Relisted() { relists.Inc() }
 func Unsettled(controller string, r schema.GroupResource) {
 	unsettledWrites.WithLabelValues(controller, r.Group, r.Resource).Inc()
 }
+
+// Why a write could not be recorded: its path names no resource that is known, or its answer no object.
+const (
+	PathUnreadable   = "path"
+	AnswerUnreadable = "answer"
+)
+
+// Unrecorded counts a write that could not be recorded.
+func Unrecorded(cause string) { unrecordedWrites.WithLabelValues(cause).Inc() }
 
 // Refused counts a write that was not sent for want of the leader lease.
 func Refused() { refusedWrites.Inc() }

@@ -4,27 +4,36 @@
 package wiring
 
 import (
+	"fmt"
 	"net/http"
 
+	"k8s.io/client-go/discovery"
 	clientset "k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/klog/v2"
 )
 
-// wrappedBuilder makes clients as the builder that it has, with something more around their transport.
+// wrappedBuilder makes clients as the builder that it has, with something more around their transport. The builder
+// is not embedded, so that no way to make a client is left out.
 type wrappedBuilder struct {
-	clientbuilder.ControllerClientBuilder
-	wrap func(next http.RoundTripper) http.RoundTripper
+	inner clientbuilder.ControllerClientBuilder
+	wrap  func(next http.RoundTripper, at endpoint) http.RoundTripper
 }
 
+var _ clientbuilder.ControllerClientBuilder = wrappedBuilder{}
+
 func (b wrappedBuilder) Config(name string) (*restclient.Config, error) {
-	config, err := b.ControllerClientBuilder.Config(name)
+	config, err := b.inner.Config(name)
 	if err != nil {
 		return nil, err
 	}
+	at, err := endpointOf(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", name, err)
+	}
 	config = restclient.CopyConfig(config)
-	config.Wrap(b.wrap)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return b.wrap(next, at) })
 	return config, nil
 }
 
@@ -42,6 +51,20 @@ func (b wrappedBuilder) Client(name string) (clientset.Interface, error) {
 
 func (b wrappedBuilder) ClientOrDie(name string) clientset.Interface {
 	return orDie(b.Client(name))
+}
+
+// DiscoveryClient has the limits that upstream's builders give to discovery: many requests, and seldom.
+func (b wrappedBuilder) DiscoveryClient(name string) (discovery.DiscoveryInterface, error) {
+	config, err := b.Config(name)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = 20, 200
+	return clientset.NewForConfig(config)
+}
+
+func (b wrappedBuilder) DiscoveryClientOrDie(name string) discovery.DiscoveryInterface {
+	return orDie(b.DiscoveryClient(name))
 }
 
 // orDie ends the process as upstream's builders do.

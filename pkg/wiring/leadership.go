@@ -30,6 +30,7 @@ type Lease struct {
 // left the process is out of its reach. Events are told all the same.
 type leaderOnly struct {
 	next  http.RoundTripper
+	at    endpoint
 	lease Lease
 }
 
@@ -49,7 +50,7 @@ func (e *NotLeaderError) Error() string {
 
 // RoundTrip implements http.RoundTripper.
 func (l leaderOnly) RoundTrip(req *http.Request) (*http.Response, error) {
-	if age := sinceRenewal(l.lease.Renewed(), time.Now()); mutating.Has(req.Method) && age >= l.lease.Duration && !isEvent(req) {
+	if age := sinceRenewal(l.lease.Renewed(), time.Now()); mutating.Has(req.Method) && age >= l.lease.Duration && !l.isEvent(req) {
 		if req.Body != nil {
 			_ = req.Body.Close()
 		}
@@ -67,9 +68,9 @@ func sinceRenewal(renewed, now time.Time) time.Duration {
 	return max(now.Sub(renewed), now.Round(0).Sub(renewed.Round(0)))
 }
 
-func isEvent(req *http.Request) bool {
-	info, err := requestInfo.NewRequestInfo(req)
-	return err == nil && info.IsResourceRequest && info.Resource == "events"
+func (l leaderOnly) isEvent(req *http.Request) bool {
+	info := l.at.resource(req)
+	return info != nil && info.Resource == "events"
 }
 
 // WrappedRoundTripper lets client-go find the transport beneath.

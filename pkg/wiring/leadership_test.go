@@ -34,7 +34,7 @@ func (s *sent) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestOnlyTheLeaderWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lease, wire := &heldLease{renewed: time.Now()}, &sent{}
-		transport := leaderOnly{wire, Lease{lease, 15 * time.Second}}
+		transport := leaderOnly{wire, "", Lease{lease, 15 * time.Second}}
 		try := func(method, path string) error {
 			req, err := http.NewRequestWithContext(t.Context(), method, "https://server"+path, nil)
 			require.NoError(t, err)

@@ -11,7 +11,9 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
@@ -32,11 +35,7 @@ import (
 // forgotten, whatever helper makes it.
 type recorder struct {
 	next http.RoundTripper
-}
-
-var requestInfo = request.RequestInfoFactory{
-	APIPrefixes:          sets.NewString("api", "apis"),
-	GrouplessAPIPrefixes: sets.NewString("api"),
+	at   endpoint
 }
 
 var mutating = sets.New(http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete)
@@ -50,32 +49,36 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !ok || req.URL.Query().Has("dryRun") {
 		return r.next.RoundTrip(req)
 	}
-	sent := sending(owner, req)
+	w := ownerWrite{owner: owner, req: req, info: r.at.resource(req)}
+	sent := w.sending()
 	resp, err := r.next.RoundTrip(req)
-	if outcomeUnknown(req, resp, err) {
-		unsettled(owner, req)
+	unknown := outcomeUnknown(req, resp, err)
+	if !unknown && (err != nil || resp.StatusCode >= http.StatusMultipleChoices) {
+		return resp, err // It was refused.
 	}
-	if err != nil || resp.StatusCode >= http.StatusMultipleChoices {
+	if w.info == nil {
+		w.unrecorded(metrics.PathUnreadable, errors.New("its path names no resource"))
+		return resp, err
+	}
+	if unknown {
+		w.lost(resp)
 		return resp, err
 	}
 	body, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
 	if err != nil {
-		unsettled(owner, req)
+		w.lost(nil)
 		return nil, fmt.Errorf("reading the answer to %s %s: %w", req.Method, req.URL.Path, err)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
-	if err := recordAnswer(owner, req, sent, resp.Header.Get("Content-Type"), body); err != nil {
-		if s, ok := owner.Store.(interface {
-			Untracked(owner types.NamespacedName, ownerUID types.UID)
-		}); ok {
-			s.Untracked(owner.Name, owner.UID)
-		}
-		klog.FromContext(req.Context()).Error(err, "A write is not tracked: its owner is reconciled without waiting for it",
-			"owner", owner.Name, "method", req.Method, "path", req.URL.Path)
+	if err := w.record(sent, resp.Header.Get("Content-Type"), body); err != nil {
+		w.unrecorded(metrics.AnswerUnreadable, err)
 	}
 	return resp, nil
 }
+
+// WrappedRoundTripper lets client-go find the transport beneath.
+func (r recorder) WrappedRoundTripper() http.RoundTripper { return r.next }
 
 // outcomeUnknown says that a write may or may not have been made: its answer was lost on the way, or the
 // server could not say.
@@ -104,20 +107,71 @@ func webhookFailed(req *http.Request, resp *http.Response) bool {
 	return err == nil && got.Kind == "Status" && strings.HasPrefix(got.Message, "Internal error occurred: failed calling webhook ")
 }
 
-// unsettled tells the owner's store of a write with unknown outcome.
-func unsettled(owner consistency.Owner, req *http.Request) {
-	info, err := requestInfo.NewRequestInfo(req)
-	if err != nil || !info.IsResourceRequest {
+// ownerWrite is a write that was sent for an owner.
+type ownerWrite struct {
+	owner consistency.Owner
+	req   *http.Request
+	info  *request.RequestInfo // nil: the path names no resource
+}
+
+func (w ownerWrite) resource() schema.GroupResource {
+	return schema.GroupResource{Group: w.info.APIGroup, Resource: w.info.Resource}
+}
+
+// unrecorded says that nothing waits for the write, so that upstream's expectations stay in force.
+func (w ownerWrite) unrecorded(cause string, err error) {
+	if s, ok := w.owner.Store.(interface {
+		Untracked(owner types.NamespacedName, ownerUID types.UID)
+	}); ok {
+		s.Untracked(w.owner.Name, w.owner.UID)
+	}
+	metrics.Unrecorded(cause)
+	klog.FromContext(w.req.Context()).Error(err, "A write is not recorded; its owner is reconciled without waiting for it",
+		"owner", w.owner.Name, "method", w.req.Method, "path", w.req.URL.Path)
+}
+
+// lost tells the owner's store of a write with unknown outcome. resp is a server error, or nil.
+//
+// After a server error with Retry-After client-go sends the request again on its own, beneath the controller and
+// its store. If the first was carried out, a second one creates another object, unless both have one name. So the
+// owner's store does in its place what is asked: it waits as long, learns what became of the write, and has the
+// controller decide anew.
+func (w ownerWrite) lost(resp *http.Response) {
+	s, ok := w.owner.Store.(interface {
+		Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) bool
+	})
+	if !ok {
 		return
 	}
-	if s, ok := owner.Store.(interface {
-		Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource)
-	}); ok {
-		s.Unsettled(owner.Name, owner.UID, schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
+	retry := neverRetried
+	if resp != nil {
+		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && w.createsAnother() {
+			retry = time.Duration(seconds) * time.Second
+		}
+	}
+	if s.Unsettled(w.owner.Name, w.owner.UID, w.resource(), retry) && retry != neverRetried {
+		resp.Header.Del("Retry-After")
 	}
 }
 
-func (r recorder) WrappedRoundTripper() http.RoundTripper { return r.next }
+// createsAnother says that the same request sent again creates another object: the server names it. An update has a
+// version, a deletion a name, and an object with a name of its own exists already.
+func (w ownerWrite) createsAnother() bool {
+	if w.req.Method != http.MethodPost || w.info.Name != "" || w.req.GetBody == nil {
+		return false
+	}
+	body, err := w.req.GetBody()
+	if err != nil {
+		return true
+	}
+	defer body.Close()
+	raw, err := io.ReadAll(body)
+	if err != nil {
+		return true
+	}
+	object, err := decode(w.req.Header.Get("Content-Type"), raw)
+	return err != nil || object.Name == ""
+}
 
 // answer is what a write's response says: the object, or for some deletes a Status that names it.
 type answer struct {
@@ -138,46 +192,52 @@ type writeRecorder interface {
 	Wrote(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, answer metav1.ObjectMeta, sent rvtracker.Sent)
 }
 
-// sending notes, for recordAnswer, how far the cache has got that will show a write.
-func sending(owner consistency.Owner, req *http.Request) rvtracker.Sent {
-	s, ok := owner.Store.(writeRecorder)
-	if !ok {
-		return rvtracker.Sent{}
+// sending notes, for record, how far the cache has got that will show the write.
+func (w ownerWrite) sending() rvtracker.Sent {
+	if s, ok := w.owner.Store.(writeRecorder); ok && w.info != nil {
+		return s.Sending(w.resource())
 	}
-	info, err := requestInfo.NewRequestInfo(req)
-	if err != nil || !info.IsResourceRequest {
-		return rvtracker.Sent{}
-	}
-	return s.Sending(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
+	return rvtracker.Sent{}
 }
 
-func recordAnswer(owner consistency.Owner, req *http.Request, sent rvtracker.Sent, contentType string, body []byte) error {
-	info, err := requestInfo.NewRequestInfo(req)
-	if err != nil {
-		return err
-	}
-	if !info.IsResourceRequest {
-		return nil
-	}
-	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+// record has the owner's store wait for what a successful answer says.
+func (w ownerWrite) record(sent rvtracker.Sent, contentType string, body []byte) error {
 	got, err := decode(contentType, body)
 	if err != nil {
 		return fmt.Errorf("decoding the answer: %w", err)
 	}
-	if got.Kind == "Status" && got.APIVersion == "v1" {
-		// The object is gone already, or, for a subresource such as binding, its version is not told.
-		d, ok := owner.Store.(deleteRecorder)
-		if ok && req.Method == http.MethodDelete && got.Details != nil {
-			d.Deleted(owner.Name, owner.UID, resource, types.NamespacedName{Namespace: info.Namespace, Name: info.Name}, got.Details.UID)
-		}
-		return nil
+	status := got.Kind == "Status" && got.APIVersion == "v1"
+	if w.req.Method == http.MethodDelete && w.info.Subresource == "" {
+		return w.recordDelete(got)
 	}
-	// What a deletion answers with may be from before it (kubernetes/kubernetes 138400).
-	if s, ok := owner.Store.(writeRecorder); ok && req.Method != http.MethodDelete {
-		s.Wrote(owner.Name, owner.UID, resource, got.ObjectMeta, sent)
-		return nil
+	if status {
+		return nil // That of a subresource such as binding does not tell the object's version.
 	}
-	owner.Store.WroteAt(owner.Name, owner.UID, resource, got.ResourceVersion)
+	if s, ok := w.owner.Store.(writeRecorder); ok {
+		s.Wrote(w.owner.Name, w.owner.UID, w.resource(), got.ObjectMeta, sent)
+	} else {
+		w.owner.Store.WroteAt(w.owner.Name, w.owner.UID, w.resource(), got.ResourceVersion)
+	}
+	return nil
+}
+
+// recordDelete waits for the object to be gone or terminating, by its UID, and besides for the version in the answer,
+// if there is one. That alone would not do: the version of an object that is gone already may lie before the deletion
+// (kubernetes/kubernetes 138400).
+func (w ownerWrite) recordDelete(got *answer) error {
+	uid := got.UID
+	if got.Details != nil {
+		uid = got.Details.UID
+	}
+	if uid == "" && got.ResourceVersion == "" || w.info.Name == "" {
+		return errors.New("the answer does not say which object is deleted")
+	}
+	if got.ResourceVersion != "" {
+		w.owner.Store.WroteAt(w.owner.Name, w.owner.UID, w.resource(), got.ResourceVersion)
+	}
+	if d, ok := w.owner.Store.(deleteRecorder); ok {
+		d.Deleted(w.owner.Name, w.owner.UID, w.resource(), types.NamespacedName{Namespace: w.info.Namespace, Name: w.info.Name}, uid)
+	}
 	return nil
 }
 
@@ -207,7 +267,7 @@ func decode(contentType string, body []byte) (*answer, error) {
 		if unknown.Kind == "Status" && unknown.APIVersion == "v1" {
 			var status metav1.Status
 			err := status.Unmarshal(unknown.Raw)
-			got.Details, got.Message = status.Details, status.Message
+			got.Details, got.Message, got.ResourceVersion = status.Details, status.Message, status.ResourceVersion
 			return &got, err
 		}
 		// Every object has its metadata in field 1; the other fields are skipped.

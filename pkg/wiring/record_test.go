@@ -49,6 +49,10 @@ func (l *listener) Deleted(owner types.NamespacedName, ownerUID types.UID, resou
 	l.calls = append(l.calls, call{owner: owner, ownerUID: ownerUID, resource: resource.String(), key: key, uid: uid})
 }
 
+func (l *listener) Untracked(owner types.NamespacedName, ownerUID types.UID) {
+	l.calls = append(l.calls, call{owner: owner, ownerUID: ownerUID})
+}
+
 // answering returns a client, made as the controllers' clients are, of a server that gives one answer.
 func answering(t *testing.T, contentType string, code int, object runtime.Object) kubernetes.Interface {
 	t.Helper()
@@ -78,8 +82,20 @@ func TestWritesAreRecorded(t *testing.T) {
 	owner, ownerUID := types.NamespacedName{Namespace: "ns", Name: "owner"}, types.UID("owner-uid")
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "pod-uid", ResourceVersion: "7"}}
 	gone := &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: "pod", Kind: "pods", UID: "pod-uid"}}
+	terminating := pod.DeepCopy()
+	terminating.DeletionTimestamp = new(metav1.Now())
+	told := &metav1.Status{Status: metav1.StatusSuccess, ListMeta: metav1.ListMeta{ResourceVersion: "9"}, Details: gone.Details}
+	silent := &metav1.Status{Status: metav1.StatusSuccess}
 	wrote := []call{{owner: owner, ownerUID: ownerUID, resource: "pods", rv: "7"}}
 	deleted := []call{{owner: owner, ownerUID: ownerUID, resource: "pods", key: types.NamespacedName{Namespace: "ns", Name: "pod"}, uid: "pod-uid"}}
+
+	untracked := []call{{owner: owner, ownerUID: ownerUID}}
+	deletePod := func(ctx context.Context, c kubernetes.Interface) error {
+		return c.CoreV1().Pods("ns").Delete(ctx, "pod", metav1.DeleteOptions{})
+	}
+	deletePods := func(ctx context.Context, c kubernetes.Interface) error {
+		return c.CoreV1().Pods("ns").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	}
 
 	tests := map[string]struct {
 		answer  runtime.Object
@@ -101,12 +117,12 @@ func TestWritesAreRecorded(t *testing.T) {
 			_, err := c.CoreV1().Pods("ns").Patch(ctx, "pod", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
 			return err
 		}, want: wrote},
-		"graceful delete": {answer: pod, do: func(ctx context.Context, c kubernetes.Interface) error {
-			return c.CoreV1().Pods("ns").Delete(ctx, "pod", metav1.DeleteOptions{})
-		}, want: wrote},
-		"immediate delete": {answer: gone, do: func(ctx context.Context, c kubernetes.Interface) error {
-			return c.CoreV1().Pods("ns").Delete(ctx, "pod", metav1.DeleteOptions{})
-		}, want: deleted},
+		"graceful delete":                     {answer: terminating, do: deletePod, want: append(wrote[:1:1], deleted...)},
+		"immediate delete":                    {answer: gone, do: deletePod, want: deleted},
+		"immediate delete, version told":      {answer: told, do: deletePod, want: []call{{owner: owner, ownerUID: ownerUID, resource: "pods", rv: "9"}, deleted[0]}},
+		"immediate delete, object as it was":  {answer: pod, do: deletePod, want: append(wrote[:1:1], deleted...)},
+		"immediate delete, nothing told":      {answer: silent, do: deletePod, want: untracked},
+		"delete of what cannot be waited for": {answer: silent, do: deletePods, want: untracked},
 		"dry run": {answer: pod, do: func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := c.CoreV1().Pods("ns").Create(ctx, &corev1.Pod{}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err

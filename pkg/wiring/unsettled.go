@@ -37,7 +37,9 @@ type unsettledOwner struct {
 	lost map[schema.GroupResource]time.Time // the last loss of each resource
 	// parked is set once the owner was refused: it is proven for, and has to be woken.
 	parked bool
-	last   freshness.Proof
+	// notBefore is when the server lets it be tried again.
+	notBefore time.Time
+	last      freshness.Proof
 }
 
 // unsettledError says that an owner waits to learn what became of a write.
@@ -46,9 +48,15 @@ type unsettledError struct {
 	resource schema.GroupResource
 	since    time.Time
 	proof    freshness.Proof
+	// retryIn is for how long the server has asked not to be tried again.
+	retryIn time.Duration
 }
 
 func (e *unsettledError) Error() string {
+	if e.retryIn > 0 {
+		return fmt.Sprintf("%s waits: the answer to a write of %s was lost %s ago, and the server asks to wait for another %s",
+			e.owner, e.resource, time.Since(e.since).Round(time.Millisecond), e.retryIn.Round(time.Millisecond))
+	}
 	return fmt.Sprintf("%s waits: the answer to a write of %s was lost %s ago, and the cache is not proven as new as that: %s",
 		e.owner, e.resource, time.Since(e.since).Round(time.Millisecond), e.proof)
 }
@@ -66,8 +74,9 @@ func (s *Store) checkUnsettled(owner types.NamespacedName) error {
 	if o == nil {
 		return nil
 	}
+	early := time.Until(o.notBefore)
 	for resource, at := range o.lost {
-		if proof, ok := s.prover.known(resource); ok && !proof.At.Before(at) {
+		if proof, ok := s.prover.known(resource); ok && !proof.At.Before(at) && early <= 0 {
 			delete(o.lost, resource)
 		}
 	}
@@ -75,16 +84,23 @@ func (s *Store) checkUnsettled(owner types.NamespacedName) error {
 		u.remove(owner)
 		return nil
 	}
-	if !o.parked {
-		o.parked = true
-		u.waiting++
-		metrics.Parked(u.controller, metrics.ForUnsettled, u.waiting)
-		go s.settle(s.ctx, owner, o)
-	}
+	s.park(owner, o)
 	for resource, at := range o.lost {
-		return &unsettledError{owner: owner, resource: resource, since: at, proof: o.last}
+		return &unsettledError{owner: owner, resource: resource, since: at, proof: o.last, retryIn: early}
 	}
 	return nil
+}
+
+// park has the owner proven for and woken. The set's mu must be held.
+func (s *Store) park(owner types.NamespacedName, o *unsettledOwner) {
+	if o.parked {
+		return
+	}
+	u := &s.unsettled
+	o.parked = true
+	u.waiting++
+	metrics.Parked(u.controller, metrics.ForUnsettled, u.waiting)
+	go s.settle(s.ctx, owner, o)
 }
 
 // clear forgets the owner if the UID matches or is empty.
@@ -129,30 +145,48 @@ func (u *unsettledWrites) note(o *unsettledOwner, proof freshness.Proof) {
 	o.last = proof
 }
 
+// neverRetried says of a write whose outcome is unknown that its client would not have sent it again.
+const neverRetried time.Duration = -1
+
 // Unsettled notes that a write was sent for the owner and its outcome is unknown: EnsureReady refuses the
-// owner until the cache of the resource is proven as new as now. No proof is asked for before that. Resources
-// that the controller has no cache of are ignored.
-func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource) {
+// owner until the cache of the resource is proven as new as now. No proof is asked for before that. If its client
+// would have sent the write again after retry, and does not because of this, EnsureReady refuses the owner for as
+// long at least, and the owner is put back on the queue then. Resources that the controller has no cache of are
+// ignored: the result is false.
+func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) bool {
 	if _, ok := s.caches[resource]; !ok || s.prover == nil {
-		return
+		return false
 	}
 	metrics.Unsettled(s.name, resource)
 	u := &s.unsettled
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	o := u.owners[owner]
-	if o != nil && o.uid == ownerUID {
-		o.lost[resource] = time.Now()
-		return
-	}
-	o = &unsettledOwner{uid: ownerUID, lost: map[schema.GroupResource]time.Time{resource: time.Now()}}
 	if u.owners == nil {
 		u.controller, u.owners = s.name, map[types.NamespacedName]*unsettledOwner{}
 	}
-	if u.owners[owner] != nil {
-		u.remove(owner)
+	o := u.owners[owner]
+	if o == nil || o.uid != ownerUID {
+		if o != nil {
+			u.remove(owner)
+		}
+		o = &unsettledOwner{uid: ownerUID, lost: map[schema.GroupResource]time.Time{}}
+		u.owners[owner] = o
 	}
-	u.owners[owner] = o
+	o.lost[resource] = time.Now()
+	if retry != neverRetried {
+		if at := time.Now().Add(retry); at.After(o.notBefore) {
+			o.notBefore = at
+		}
+		s.park(owner, o)
+	}
+	return true
+}
+
+// early is how long the owner still has to wait for the server to let it be tried again.
+func (u *unsettledWrites) early(o *unsettledOwner) time.Duration {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return time.Until(o.notBefore)
 }
 
 // settle proves what the owner's unsettled writes need, until there are none or ctx ends, and wakes it.
@@ -161,6 +195,16 @@ func (s *Store) settle(ctx context.Context, owner types.NamespacedName, o *unset
 	resource, at, more, wake := s.unsettled.next(owner, o, schema.GroupResource{}, time.Time{})
 	began, told, reported := time.Now(), false, false
 	for more {
+		if early := s.unsettled.early(o); early > 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(early):
+			}
+			// It may have been cleared, or have lost another write.
+			resource, at, more, wake = s.unsettled.next(owner, o, schema.GroupResource{}, time.Time{})
+			continue
+		}
 		proof := s.prover.prove(ctx, resource, at)
 		hopeless := proof.Outcome == freshness.Unknown && unprovable[proof.Reason]
 		if ctx.Err() != nil {

@@ -79,18 +79,18 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		store.report = func(r rvtracker.StaleReport) { reports <- r }
 		store.OnReady(func(key string) { woken <- key })
 
-		store.Unsettled(owner, "uid", schema.GroupResource{Resource: "events"})
+		require.False(t, store.Unsettled(owner, "uid", schema.GroupResource{Resource: "events"}, 0))
 		require.NoError(t, store.EnsureReady(owner), "there is no cache of them")
 
-		store.Unsettled(owner, "uid", pods)
+		store.Unsettled(owner, "uid", pods, neverRetried)
 		first := time.Now()
 		err := store.EnsureReady(owner)
 		require.ErrorContains(t, err, "the answer to a write of pods was lost")
 		require.True(t, consistency.Parked(err))
 		require.NoError(t, store.EnsureReady(types.NamespacedName{Name: "other"}))
 		time.Sleep(30 * time.Second)
-		store.Unsettled(owner, "uid", pods)
-		store.Unsettled(owner, "uid", nodes)
+		store.Unsettled(owner, "uid", pods, neverRetried)
+		store.Unsettled(owner, "uid", nodes, neverRetried)
 		prover.set(first, false)
 		time.Sleep(reportAfter)
 		require.True(t, consistency.Parked(store.EnsureReady(owner)), "a proof from before the last loss proves nothing")
@@ -109,7 +109,7 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		require.Zero(t, parked(t, "test", metrics.ForUnsettled))
 
 		// By the time of a retry the loss may be settled by what others had proven: nobody waits.
-		store.Unsettled(owner, "uid", pods)
+		store.Unsettled(owner, "uid", pods, neverRetried)
 		time.Sleep(time.Minute)
 		prover.set(time.Now(), false)
 		require.NoError(t, store.EnsureReady(owner))
@@ -117,7 +117,7 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		time.Sleep(time.Second)
 
 		// An owner that is gone waits for nothing.
-		store.Unsettled(owner, "uid", pods)
+		store.Unsettled(owner, "uid", pods, neverRetried)
 		store.Clear(owner, "another")
 		require.Error(t, store.EnsureReady(owner))
 		store.Clear(owner, "uid")
@@ -127,7 +127,7 @@ func TestLostAnswersAreSettled(t *testing.T) {
 
 		// What can never be proven holds nobody, but upstream's expectations stand.
 		prover.set(time.Time{}, true)
-		store.Unsettled(owner, "uid", pods)
+		store.Unsettled(owner, "uid", pods, neverRetried)
 		require.Error(t, store.EnsureReady(owner))
 		synctest.Wait()
 		require.Equal(t, "ns/owner", <-woken)

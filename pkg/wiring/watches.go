@@ -60,7 +60,7 @@ func NewWatches() *Watches {
 
 // Clients returns a builder whose clients' watches are in the set. It is meant for the informers' clients only.
 func (w *Watches) Clients(builder clientbuilder.ControllerClientBuilder) clientbuilder.ControllerClientBuilder {
-	return wrappedBuilder{builder, func(next http.RoundTripper) http.RoundTripper { return watching{next, w} }}
+	return wrappedBuilder{builder, func(next http.RoundTripper, at endpoint) http.RoundTripper { return watching{next, at, w} }}
 }
 
 // End ends those watches of a resource that have brought nothing for silentFor, and returns how many there
@@ -130,13 +130,14 @@ func (w *Watches) remove(b *watchBody) {
 // watching is a transport that puts the watches of whole collections into the set.
 type watching struct {
 	next http.RoundTripper
+	at   endpoint
 	set  *Watches
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t watching) RoundTrip(req *http.Request) (*http.Response, error) {
-	info, err := requestInfo.NewRequestInfo(req)
-	if err != nil || !info.IsResourceRequest || info.Verb != "watch" || info.Namespace != metav1.NamespaceAll || info.Name != "" || info.Subresource != "" {
+	info := t.at.resource(req)
+	if info == nil || info.Verb != "watch" || info.Namespace != metav1.NamespaceAll || info.Name != "" || info.Subresource != "" {
 		return t.next.RoundTrip(req)
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())

@@ -63,11 +63,11 @@ func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, event
 // Clients returns a builder whose clients record the writes of every reconcile in the store of the
 // controller that makes it, and write nothing once lease has run out, unless it is nil.
 func Clients(builder clientbuilder.ControllerClientBuilder, lease *Lease) clientbuilder.ControllerClientBuilder {
-	return wrappedBuilder{builder, func(next http.RoundTripper) http.RoundTripper {
+	return wrappedBuilder{builder, func(next http.RoundTripper, at endpoint) http.RoundTripper {
 		if lease != nil {
-			next = leaderOnly{next, *lease}
+			next = leaderOnly{next, at, *lease}
 		}
-		return recorder{next}
+		return recorder{next, at}
 	}}
 }
 
