@@ -32,11 +32,24 @@ func prepare() {
 	if page.Consistency || page.Monitoring {
 		app.HandleSecure(stalenessmonitor.Path, page)
 	}
+	if page.Consistency {
+		app.WrapClients(clients)
+	}
 	if page.Monitoring {
 		app.WrapInformerFactory(wiring.ObserveFactory)
 		app.WrapInformerClients(watches.Clients)
 		metrics.SetCaches(page.Caches)
 	}
+}
+
+// clients has every client of a term of leadership record the writes of reconciles, and write nothing once the
+// leader lease has run out.
+func clients(ctx context.Context, builder clientbuilder.ControllerClientBuilder) clientbuilder.ControllerClientBuilder {
+	var lease *wiring.Lease
+	if leadership := app.LeadershipFrom(ctx); leadership != nil {
+		lease = &wiring.Lease{Leadership: leadership, Duration: leadership.LeaseDuration}
+	}
+	return wiring.Clients(builder, lease)
 }
 
 var _ app.Option = wire
@@ -65,11 +78,6 @@ func wire(ctx context.Context, controllerContext *app.ControllerContext, root cl
 	context.AfterFunc(ctx, page.Add(w))
 	if page.Consistency {
 		consistency.SetProvider(w.Store)
-		var lease *wiring.Lease
-		if leadership := app.LeadershipFrom(ctx); leadership != nil {
-			lease = &wiring.Lease{Leadership: leadership, Duration: leadership.LeaseDuration}
-		}
-		controllerContext.ClientBuilder = wiring.Clients(controllerContext.ClientBuilder, lease)
 	}
 	if page.Monitoring {
 		w.Monitor(wiring.Informers(ctx, controllerContext.InformerFactory, controllerContext.ObjectOrMetadataInformerFactory, controllerContext.RESTMapper), watches)

@@ -1,0 +1,307 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/discovery"
+	clientset "k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/wiring"
+)
+
+// probeHeader marks the test's own requests, which do not reach the server.
+const probeHeader = "X-Probe"
+
+// lowest is the innermost transport of one client of the process.
+type lowest struct {
+	next   http.RoundTripper
+	madeBy string
+	reads  atomic.Int32
+	writes atomic.Int32
+}
+
+func (w *lowest) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Header.Get(probeHeader) == "" {
+		return w.next.RoundTrip(req)
+	}
+	if req.Method == http.MethodGet {
+		w.reads.Add(1)
+	} else {
+		w.writes.Add(1)
+	}
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: req}, nil
+}
+
+// process is a kube-controller-manager that runs in the test, and all clients that it makes.
+type process struct {
+	mu    sync.Mutex
+	wires []*lowest
+	// outer are the transports of the clients that were made with a builder of ours.
+	outer map[string][]http.RoundTripper
+}
+
+// clientMade is asked for the transport of every client that the process makes.
+func (p *process) clientMade(next http.RoundTripper) http.RoundTripper {
+	stack := make([]uintptr, 30)
+	frames := runtime.CallersFrames(stack[:runtime.Callers(2, stack)])
+	var by []string
+	for {
+		frame, more := frames.Next()
+		if strings.Contains(frame.Function, "kube-controller-manager/app") {
+			by = append(by, fmt.Sprintf("%s (%s:%d)", frame.Function, filepath.Base(frame.File), frame.Line))
+		}
+		if !more {
+			break
+		}
+	}
+	w := &lowest{next: next, madeBy: strings.Join(by, " < ")}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wires = append(p.wires, w)
+	return w
+}
+
+func (p *process) made(name string, outer http.RoundTripper) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.outer[name] = append(p.outer[name], outer)
+}
+
+// noting tells of the clients that are made with the builder.
+type noting struct {
+	clientbuilder.ControllerClientBuilder
+	p *process
+}
+
+func (n noting) Config(name string) (*restclient.Config, error) {
+	c, err := n.ControllerClientBuilder.Config(name)
+	if err == nil {
+		c.Wrap(func(outer http.RoundTripper) http.RoundTripper {
+			n.p.made(name, outer)
+			return outer
+		})
+	}
+	return c, err
+}
+
+func (n noting) ConfigOrDie(name string) *restclient.Config {
+	c, err := n.Config(name)
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+func (n noting) note(name string, client restclient.Interface) {
+	n.p.made(name, client.(*restclient.RESTClient).Client.Transport)
+}
+
+func (n noting) Client(name string) (clientset.Interface, error) {
+	c, err := n.ControllerClientBuilder.Client(name)
+	if err == nil {
+		n.note(name, c.CoreV1().RESTClient())
+	}
+	return c, err
+}
+
+func (n noting) ClientOrDie(name string) clientset.Interface {
+	c := n.ControllerClientBuilder.ClientOrDie(name)
+	n.note(name, c.CoreV1().RESTClient())
+	return c
+}
+
+func (n noting) DiscoveryClient(name string) (discovery.DiscoveryInterface, error) {
+	c, err := n.ControllerClientBuilder.DiscoveryClient(name)
+	if err == nil {
+		n.note(name, c.RESTClient())
+	}
+	return c, err
+}
+
+func (n noting) DiscoveryClientOrDie(name string) discovery.DiscoveryInterface {
+	c := n.ControllerClientBuilder.DiscoveryClientOrDie(name)
+	n.note(name, c.RESTClient())
+	return c
+}
+
+// lapsed is a lease that was never renewed.
+type lapsed struct{}
+
+func (lapsed) Renewed() time.Time { return time.Time{} }
+
+// emptyServer has nothing but what a kube-controller-manager needs to build its controllers. It closes listed once
+// the informers list, which they do when all controllers were built.
+func emptyServer(t *testing.T, onRequest func(*http.Request)) (server *httptest.Server, listed chan struct{}) {
+	t.Helper()
+	listed = make(chan struct{})
+	var once sync.Once
+	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		onRequest(req)
+		answer := map[string]string{
+			"/healthz":      `ok`,
+			"/version":      `{"major":"1","minor":"37","gitVersion":"v1.37.0"}`,
+			"/api":          `{"kind":"APIVersions","versions":["v1"]}`,
+			"/apis":         `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`,
+			"/api/v1":       `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods","namespaced":true,"kind":"Pod","verbs":["create","delete","list","watch"]}]}`,
+			"/api/v1/nodes": `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`,
+		}[req.URL.Path]
+		w.Header().Set("Content-Type", "application/json")
+		if answer == "" {
+			w.WriteHeader(http.StatusNotFound)
+			answer = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`
+		}
+		_, _ = w.Write([]byte(answer))
+		if strings.HasPrefix(req.UserAgent(), restclient.DefaultKubernetesUserAgent()+"/shared-informers") {
+			if req.URL.Path != "/healthz" {
+				once.Do(func() { close(listed) })
+			}
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server, listed
+}
+
+// configOf is the configuration that the flags make, with all controllers on that can be.
+func configOf(t *testing.T, server string, flags ...string) *config.Config {
+	t.Helper()
+	dir := t.TempDir()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	ca, err := certutil.NewSelfSignedCACert(certutil.Config{CommonName: "test"}, key)
+	require.NoError(t, err)
+	keyFile, caFile := filepath.Join(dir, "key"), filepath.Join(dir, "ca")
+	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}), 0o600))
+	require.NoError(t, os.WriteFile(caFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw}), 0o600))
+	s, err := options.NewKubeControllerManagerOptions()
+	require.NoError(t, err)
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	for _, set := range s.Flags(app.KnownControllers(), app.ControllersDisabledByDefault(), app.ControllerAliases()).FlagSets {
+		all.AddFlagSet(set)
+	}
+	require.NoError(t, all.Parse(append([]string{
+		"--master=" + server, "--leader-elect=false", "--secure-port=0",
+		"--controllers=" + strings.Join(append([]string{"*"}, app.ControllersDisabledByDefault()...), ","),
+		"--service-account-private-key-file=" + keyFile, "--root-ca-file=" + caFile, "--cluster-signing-cert-file=" + caFile, "--cluster-signing-key-file=" + keyFile,
+		"--allocate-node-cidrs=true", "--cluster-cidr=10.0.0.0/16", "--controller-shutdown-timeout=1s",
+	}, flags...)))
+	c, err := s.Config(t.Context(), app.KnownControllers(), app.ControllersDisabledByDefault(), app.ControllerAliases())
+	require.NoError(t, err)
+	return c
+}
+
+// Every client that the process makes goes through the transport which records writes and refuses them once the lease
+// has run out; that of leader election cannot, and is not made in this test.
+func TestNoClientEscapes(t *testing.T) {
+	p := &process{outer: map[string][]http.RoundTripper{}}
+	var wrote atomic.Pointer[string]
+	server, listed := emptyServer(t, func(req *http.Request) {
+		if req.Method != http.MethodGet && !strings.HasSuffix(req.URL.Path, "/events") {
+			what := req.Method + " " + req.URL.Path + " by " + req.UserAgent()
+			wrote.Store(&what)
+		}
+	})
+	c := configOf(t, server.URL)
+	c.Kubeconfig.Wrap(p.clientMade)
+	page.Consistency, page.Monitoring = true, true
+	app.WrapClients(func(_ context.Context, builder clientbuilder.ControllerClientBuilder) clientbuilder.ControllerClientBuilder {
+		return noting{wiring.Clients(builder, &wiring.Lease{Leadership: lapsed{}, Duration: time.Second}), p}
+	})
+	app.WrapInformerClients(watches.Clients)
+	t.Cleanup(func() {
+		page.Consistency, page.Monitoring = false, false
+		app.WrapClients(nil)
+		app.WrapInformerClients(nil)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- app.Run(ctx, c.Complete(), wire) }()
+	select {
+	case <-listed:
+	case err := <-ended:
+		require.NoError(t, err, "it ended before its controllers were built")
+		t.Fatal("it ended before its controllers were built")
+	}
+
+	p.mu.Lock()
+	for name, outers := range p.outer {
+		for _, outer := range outers {
+			for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+				req, err := http.NewRequestWithContext(ctx, method, server.URL+"/api/v1/namespaces/ns/pods/a", nil)
+				require.NoError(t, err)
+				req.Header.Set(probeHeader, "yes")
+				_, err = outer.RoundTrip(req)
+				var refused *wiring.NotLeaderError
+				if method == http.MethodGet {
+					require.NoError(t, err)
+				} else {
+					require.ErrorAs(t, err, &refused, "%s by the client of %s", method, name)
+				}
+			}
+		}
+	}
+	for _, w := range p.wires {
+		require.Positive(t, w.reads.Load(), "a client escapes, made by %s", w.madeBy)
+		require.Zero(t, w.writes.Load(), "a client writes without a lease, made by %s", w.madeBy)
+	}
+	var names []string
+	for name := range p.outer {
+		names = append(names, name)
+	}
+	p.mu.Unlock()
+	require.Subset(t, names, []string{"controller-discovery", "fresh-kcm", "generic-garbage-collector", "horizontal-pod-autoscaler",
+		"metadata-informers", "namespace-controller", "node-controller", "shared-informers", "statefulset-controller", "tokens-controller"}, "clients of these were made")
+	t.Logf("%d clients of %d names", len(p.wires), len(names))
+	cancel()
+	<-ended
+	if what := wrote.Load(); what != nil {
+		t.Errorf("sent without a lease: %s", *what)
+	}
+}
+
+// The client that makes the controllers' service accounts and their tokens is one of the process's, too.
+func TestServiceAccountsAreMadeByTheLeaderOnly(t *testing.T) {
+	var made atomic.Bool
+	server, _ := emptyServer(t, func(req *http.Request) {
+		if req.Method != http.MethodGet && strings.Contains(req.URL.Path, "/serviceaccounts") {
+			made.Store(true)
+		}
+	})
+	c := configOf(t, server.URL, "--use-service-account-credentials=true", "--controllers=daemonset-controller")
+	app.WrapClients(func(_ context.Context, builder clientbuilder.ControllerClientBuilder) clientbuilder.ControllerClientBuilder {
+		return wiring.Clients(builder, &wiring.Lease{Leadership: lapsed{}, Duration: time.Second})
+	})
+	t.Cleanup(func() { app.WrapClients(nil) })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := app.Run(ctx, c.Complete())
+	var refused *wiring.NotLeaderError
+	require.ErrorAs(t, err, &refused)
+	require.False(t, made.Load())
+}
