@@ -27,6 +27,7 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/component-base/configz"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
@@ -187,8 +188,8 @@ func emptyServer(t *testing.T, onRequest func(*http.Request)) (server *httptest.
 	return server, listed
 }
 
-// configOf is the configuration that the flags make, with all controllers on that can be.
-func configOf(t *testing.T, server string, flags ...string) *config.Config {
+// configOf is the configuration of a process that runs these controllers.
+func configOf(t *testing.T, server string, controllers []string, flags ...string) *config.Config {
 	t.Helper()
 	dir := t.TempDir()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -206,10 +207,11 @@ func configOf(t *testing.T, server string, flags ...string) *config.Config {
 	}
 	require.NoError(t, all.Parse(append([]string{
 		"--master=" + server, "--leader-elect=false", "--secure-port=0",
-		"--controllers=" + strings.Join(append([]string{"*"}, app.ControllersDisabledByDefault()...), ","),
+		"--controllers=" + strings.Join(controllers, ","),
 		"--service-account-private-key-file=" + keyFile, "--root-ca-file=" + caFile, "--cluster-signing-cert-file=" + caFile, "--cluster-signing-key-file=" + keyFile,
 		"--allocate-node-cidrs=true", "--cluster-cidr=10.0.0.0/16", "--controller-shutdown-timeout=1s",
 	}, flags...)))
+	t.Cleanup(func() { configz.Delete(app.ConfigzName) }) // A process registers it once.
 	c, err := s.Config(t.Context(), app.KnownControllers(), app.ControllersDisabledByDefault(), app.ControllerAliases())
 	require.NoError(t, err)
 	return c
@@ -226,7 +228,7 @@ func TestNoClientEscapes(t *testing.T) {
 			wrote.Store(&what)
 		}
 	})
-	c := configOf(t, server.URL)
+	c := configOf(t, server.URL, append([]string{"*"}, app.ControllersDisabledByDefault()...))
 	c.Kubeconfig.Wrap(p.clientMade)
 	page.Consistency, page.Monitoring = true, true
 	app.WrapClients(func(_ context.Context, builder clientbuilder.ControllerClientBuilder) clientbuilder.ControllerClientBuilder {
@@ -293,7 +295,7 @@ func TestServiceAccountsAreMadeByTheLeaderOnly(t *testing.T) {
 			made.Store(true)
 		}
 	})
-	c := configOf(t, server.URL, "--use-service-account-credentials=true", "--controllers=daemonset-controller")
+	c := configOf(t, server.URL, []string{"daemonset-controller"}, "--use-service-account-credentials=true")
 	app.WrapClients(func(_ context.Context, builder clientbuilder.ControllerClientBuilder) clientbuilder.ControllerClientBuilder {
 		return wiring.Clients(builder, &wiring.Lease{Leadership: lapsed{}, Duration: time.Second})
 	})

@@ -77,6 +77,10 @@ var (
 		Subsystem: subsystem, Name: "unsettled_writes_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of writes whose answer was lost, so that the object is not reconciled until the cache is proven as new as that.",
 	}, []string{"controller", "group", "resource"})
+	recordedWrites = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "recorded_writes_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of writes and deletions that a controller has made for an object, and that were recorded.",
+	}, []string{"controller"})
 	unrecordedWrites = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "unrecorded_writes_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of writes made for an object that could not be recorded, because their path or their answer could not be read. Nothing waits for them.",
@@ -101,15 +105,12 @@ var register sync.Once
 func Register() {
 	register.Do(func() {
 		legacyregistry.MustRegister(waits, waitDuration, parkedOwners, writeToCache, staleCaches, droppedRecords,
-			refusedWrites, unsettledWrites, unrecordedWrites,
+			refusedWrites, unsettledWrites, recordedWrites, unrecordedWrites,
 			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, relists, relistProofs, fences,
 			liveReads, budgetWaits, breakerOpen, breakerTrips, heldPasses, verifications,
 			cancelledEvictions, evictionWaits, waitingEvictions,
 			stateChanges, probes, probeDuration, probeBytes, stalenessRewinds, endedWatches)
 		legacyregistry.CustomMustRegister(cacheCollector)
-		for _, cause := range []string{PathUnreadable, AnswerUnreadable} {
-			unrecordedWrites.WithLabelValues(cause).Add(0)
-		}
 	})
 }
 
@@ -137,6 +138,10 @@ func (Tracker) Init(controller string, resources ...schema.GroupResource) {
 		Parked(controller, reason, 0)
 	}
 	untrackedWrites.WithLabelValues(controller).Add(0)
+	recordedWrites.WithLabelValues(controller).Add(0)
+	for _, cause := range []string{PathUnreadable, AnswerUnreadable} {
+		unrecordedWrites.WithLabelValues(cause).Add(0)
+	}
 	outcomes := []rvtracker.Outcome{rvtracker.OutcomeSeen, rvtracker.OutcomeRewound, rvtracker.OutcomeAbandoned, rvtracker.OutcomeUndone, rvtracker.OutcomeCleared}
 	for _, outcome := range outcomes {
 		waitDuration.WithLabelValues(controller, string(outcome))
@@ -185,6 +190,9 @@ const (
 	PathUnreadable   = "path"
 	AnswerUnreadable = "answer"
 )
+
+// Recorded counts a write that was recorded.
+func Recorded(controller string) { recordedWrites.WithLabelValues(controller).Inc() }
 
 // Unrecorded counts a write that could not be recorded.
 func Unrecorded(cause string) { unrecordedWrites.WithLabelValues(cause).Inc() }

@@ -61,18 +61,24 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, err
 	}
 	if unknown {
-		w.lost(resp)
+		if retry := w.lost(resp); retry != nil {
+			return nil, retry
+		}
 		return resp, err
 	}
 	body, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
 	if err != nil {
-		w.lost(nil)
+		_ = w.lost(nil)
 		return nil, fmt.Errorf("reading the answer to %s %s: %w", req.Method, req.URL.Path, err)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	if err := w.record(sent, resp.Header.Get("Content-Type"), body); err != nil {
 		w.unrecorded(metrics.AnswerUnreadable, err)
+	} else if s, ok := owner.Store.(interface {
+		Recorded(owner types.NamespacedName, created bool)
+	}); ok {
+		s.Recorded(owner.Name, req.Method == http.MethodPost)
 	}
 	return resp, nil
 }
@@ -135,13 +141,13 @@ func (w ownerWrite) unrecorded(cause string, err error) {
 // After a server error with Retry-After client-go sends the request again on its own, beneath the controller and
 // its store. If the first was carried out, a second one creates another object, unless both have one name. So the
 // owner's store does in its place what is asked: it waits as long, learns what became of the write, and has the
-// controller decide anew.
-func (w ownerWrite) lost(resp *http.Response) {
+// controller decide anew. The error says so.
+func (w ownerWrite) lost(resp *http.Response) error {
 	s, ok := w.owner.Store.(interface {
-		Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) bool
+		Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (tracked, again bool)
 	})
 	if !ok {
-		return
+		return nil
 	}
 	retry := neverRetried
 	if resp != nil {
@@ -149,10 +155,30 @@ func (w ownerWrite) lost(resp *http.Response) {
 			retry = time.Duration(seconds) * time.Second
 		}
 	}
-	if s.Unsettled(w.owner.Name, w.owner.UID, w.resource(), retry) && retry != neverRetried {
-		resp.Header.Del("Retry-After")
+	tracked, again := s.Unsettled(w.owner.Name, w.owner.UID, w.resource(), retry)
+	if !tracked || retry == neverRetried {
+		return nil
 	}
+	if !again {
+		resp.Header.Del("Retry-After")
+		return nil
+	}
+	_ = resp.Body.Close()
+	return &retryError{what: w.req.Method + " " + w.req.URL.Path, status: resp.Status, after: retry}
 }
+
+// retryError says that a creation is decided anew once it is known what became of it.
+type retryError struct {
+	what, status string
+	after        time.Duration
+}
+
+func (e *retryError) Error() string {
+	return fmt.Sprintf("%s failed (%s); the object is reconciled again after %s, when it is known whether it was carried out", e.what, e.status, e.after)
+}
+
+// Parked implements what consistency.Parked asks for.
+func (e *retryError) Parked() bool { return true }
 
 // createsAnother says that the same request sent again creates another object: the server names it. An update has a
 // version, a deletion a name, and an object with a name of its own exists already.

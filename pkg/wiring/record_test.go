@@ -212,7 +212,13 @@ func TestAnUpdateThatChangesNothingIsNoWrite(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, tc.suspect, store.EnsureReady(owner) != nil)
 			require.NoError(t, client.CoreV1().Pods("ns").Delete(consistency.WithOwner(t.Context(), store, types.NamespacedName{Name: "other"}, "uid"), "pod", metav1.DeleteOptions{}))
-			require.NoError(t, store.EnsureReady(types.NamespacedName{Name: "other"}), "a deletion may be answered with what was before it")
+			// A deletion may be answered with what was before it: it is awaited by UID, and raises no suspicion.
+			err = store.EnsureReady(types.NamespacedName{Name: "other"})
+			if tc.has.UID == pod.UID {
+				require.ErrorContains(t, err, "awaits the deletion")
+			} else {
+				require.NoError(t, err)
+			}
 		})
 	}
 }

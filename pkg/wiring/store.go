@@ -155,6 +155,14 @@ func (s *Store) holds(resource schema.GroupResource, want metav1.ObjectMeta) boo
 	return err == nil && has.GetUID() == want.UID && has.GetResourceVersion() == want.ResourceVersion
 }
 
+// Recorded notes that a write for the owner was recorded, and whether it created something.
+func (s *Store) Recorded(owner types.NamespacedName, created bool) {
+	metrics.Recorded(s.name)
+	if created {
+		s.unsettled.created(owner)
+	}
+}
+
 // Untracked notes that a write for the owner could not be recorded.
 func (s *Store) Untracked(owner types.NamespacedName, ownerUID types.UID) {
 	s.mu.Lock()

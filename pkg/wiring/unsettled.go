@@ -29,6 +29,8 @@ type unsettledWrites struct {
 	controller string
 	owners     map[types.NamespacedName]*unsettledOwner
 	waiting    int // how many of them are parked
+	// retries counts, of owners whose creations fail, how often they were tried again in the client's place.
+	retries map[types.NamespacedName]int
 }
 
 // unsettledOwner waits for proofs, one goroutine for all of them, once it is to be reconciled again.
@@ -110,6 +112,7 @@ func (u *unsettledWrites) clear(owner types.NamespacedName, uid types.UID) {
 	if o := u.owners[owner]; o != nil && (uid == "" || uid == o.uid) {
 		u.remove(owner)
 	}
+	delete(u.retries, owner)
 }
 
 // remove forgets an owner. mu must be held.
@@ -145,24 +148,30 @@ func (u *unsettledWrites) note(o *unsettledOwner, proof freshness.Proof) {
 	o.last = proof
 }
 
-// neverRetried says of a write whose outcome is unknown that its client would not have sent it again.
-const neverRetried time.Duration = -1
+const (
+	// neverRetried says of a write whose outcome is unknown that its client would not have sent it again.
+	neverRetried time.Duration = -1
+	// maxRetries is how often client-go sends a request again before it tells the controller of the error.
+	maxRetries = 10
+)
 
 // Unsettled notes that a write was sent for the owner and its outcome is unknown: EnsureReady refuses the
-// owner until the cache of the resource is proven as new as now. No proof is asked for before that. If its client
-// would have sent the write again after retry, and does not because of this, EnsureReady refuses the owner for as
-// long at least, and the owner is put back on the queue then. Resources that the controller has no cache of are
-// ignored: the result is false.
-func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) bool {
+// owner until the cache of the resource is proven as new as now. No proof is asked for before that. Resources that
+// the controller has no cache of are not tracked.
+//
+// If the client would have sent the write again after retry, the owner is to be reconciled again in its place: EnsureReady
+// refuses it for as long at least, and it is put back on the queue then. After as many times as the client would have
+// tried it is not, so that the queue's backoff applies.
+func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (tracked, again bool) {
 	if _, ok := s.caches[resource]; !ok || s.prover == nil {
-		return false
+		return false, false
 	}
 	metrics.Unsettled(s.name, resource)
 	u := &s.unsettled
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.owners == nil {
-		u.controller, u.owners = s.name, map[types.NamespacedName]*unsettledOwner{}
+		u.controller, u.owners, u.retries = s.name, map[types.NamespacedName]*unsettledOwner{}, map[types.NamespacedName]int{}
 	}
 	o := u.owners[owner]
 	if o == nil || o.uid != ownerUID {
@@ -173,13 +182,28 @@ func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resour
 		u.owners[owner] = o
 	}
 	o.lost[resource] = time.Now()
-	if retry != neverRetried {
-		if at := time.Now().Add(retry); at.After(o.notBefore) {
-			o.notBefore = at
-		}
-		s.park(owner, o)
+	if retry == neverRetried {
+		return true, false
 	}
-	return true
+	if o.notBefore.IsZero() { // Else it is one of several creations that failed together.
+		if u.retries[owner] == maxRetries {
+			delete(u.retries, owner)
+			return true, false
+		}
+		u.retries[owner]++
+	}
+	if at := time.Now().Add(retry); at.After(o.notBefore) {
+		o.notBefore = at
+	}
+	s.park(owner, o)
+	return true, true
+}
+
+// created forgets how often the owner's creations had failed.
+func (u *unsettledWrites) created(owner types.NamespacedName) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.retries, owner)
 }
 
 // early is how long the owner still has to wait for the server to let it be tried again.

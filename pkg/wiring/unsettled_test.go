@@ -79,7 +79,8 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		store.report = func(r rvtracker.StaleReport) { reports <- r }
 		store.OnReady(func(key string) { woken <- key })
 
-		require.False(t, store.Unsettled(owner, "uid", schema.GroupResource{Resource: "events"}, 0))
+		tracked, _ := store.Unsettled(owner, "uid", schema.GroupResource{Resource: "events"}, 0)
+		require.False(t, tracked)
 		require.NoError(t, store.EnsureReady(owner), "there is no cache of them")
 
 		store.Unsettled(owner, "uid", pods, neverRetried)
