@@ -302,7 +302,10 @@ func TestServiceAccountsAreMadeByTheLeaderOnly(t *testing.T) {
 	t.Cleanup(func() { app.WrapClients(nil) })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	err := app.Run(ctx, c.Complete())
+	err := app.Run(ctx, c.Complete(), func(_ context.Context, controllerContext *app.ControllerContext, _ clientbuilder.ControllerClientBuilder) error {
+		t.Cleanup(controllerContext.InformerFactory.Shutdown) // A process has one at a time.
+		return nil
+	})
 	var refused *wiring.NotLeaderError
 	require.ErrorAs(t, err, &refused)
 	require.False(t, made.Load())
