@@ -52,8 +52,8 @@ const store = "pkg/wiring/store.go"
 var all = []Mutant{
 	{
 		Name: "own-writes", Protection: "an owner is reconciled only on a cache that has its controller's own writes", File: store,
-		Old: "	return s.Controller.EnsureReady(owner)",
-		New: "	return nil",
+		Old: "	if err := s.Controller.EnsureReady(owner); err != nil {",
+		New: "	if err := s.Controller.EnsureReady(owner); err != nil && false {",
 	},
 	{
 		Name: "wake", Protection: "a parked owner is woken when its cache has caught up", File: store,
@@ -72,13 +72,13 @@ var all = []Mutant{
 	},
 	{
 		Name: "opaque", Protection: "a version that cannot be compared does not satisfy a record", File: store,
-		Old: "	return s.Controller.EnsureReady(owner)",
+		Old: "	if err := s.Controller.EnsureReady(owner); err != nil {",
 		New: `	for _, cache := range s.caches {
 		if _, err := resourceversion.CompareResourceVersion(cache.LastStoreSyncResourceVersion(), "1"); err != nil {
 			return nil
 		}
 	}
-	return s.Controller.EnsureReady(owner)`,
+	if err := s.Controller.EnsureReady(owner); err != nil {`,
 	},
 	{
 		Name: "metered", Protection: "versions that cannot be compared are counted", File: "pkg/metrics/metrics.go",
@@ -87,16 +87,13 @@ var all = []Mutant{
 	},
 	{
 		Name: "delete-records", Protection: "deletions are recorded as writes", File: "pkg/wiring/record.go",
-		Old: "	owner.Store.WroteAt(owner.Name, owner.UID, resource, got.ResourceVersion)\n",
-		New: `	if req.Method != http.MethodDelete {
-		owner.Store.WroteAt(owner.Name, owner.UID, resource, got.ResourceVersion)
-	}
-`,
+		Old: "		return w.recordDelete(got)",
+		New: "		return nil",
 	},
 	{
 		Name: "leader-fence", Protection: "no write is sent once the leader lease has run out", File: "pkg/wiring/wiring.go",
-		Old: "			next = leaderOnly{next, *lease}",
-		New: "			_ = leaderOnly{next, *lease}",
+		Old: "			next = leaderOnly{next, at, *lease}",
+		New: "			_ = leaderOnly{next, at, *lease}",
 	},
 	{
 		Name: "rewind", Protection: "resource versions that go backward are seen by a fence", File: "pkg/rvtracker/fence.go",
@@ -115,8 +112,8 @@ var all = []Mutant{
 	},
 	{
 		Name: "lost-answers", Protection: "a write whose answer is lost is waited for", File: "pkg/wiring/record.go",
-		Old: "	if outcomeUnknown(resp, err) {",
-		New: "	if outcomeUnknown(resp, err) && false {",
+		Old: "	unknown := outcomeUnknown(req, resp, err)",
+		New: "	unknown := outcomeUnknown(req, resp, err) && false",
 	},
 	{
 		Name: "taint-guard", Protection: "an eviction is judged again when it is due, by the server's state", File: "pkg/wiring/tainteviction.go",
