@@ -7,7 +7,7 @@
 
 source "$(dirname "$0")/lib.sh"
 
-go run ./test/e2e/internal/mutants/build -out _output/e2e/mutants
+go run ./test/internal/mutants/build -out _output/e2e/mutants
 export ARM=PROTECTION E2E_MUTANTS=${ROOT}/_output/e2e/mutants
 commit=$(git rev-parse --short HEAD)
 git diff --quiet HEAD -- . ':!docs' || commit+=" with changes"

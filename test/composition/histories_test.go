@@ -136,7 +136,8 @@ func TestSlowQueueAndBusyNodes(t *testing.T) {
 		}
 		s.Steps = append(s.Steps,
 			schedule.Step{At: time.Minute, Action: schedule.SlowWrites, Target: "daemonsets", Delay: 2500 * time.Millisecond, For: 5 * time.Minute},
-			schedule.Step{At: time.Minute, Action: schedule.Busy, Target: "nodes", For: 5 * time.Minute},
+			schedule.Step{At: time.Minute, Action: schedule.SlowReads, Target: "nodes", Delay: 200 * time.Millisecond, For: 5 * time.Minute},
+			schedule.Step{At: time.Minute, Action: schedule.Busy, Target: "nodes", N: 20, For: 5 * time.Minute},
 			schedule.Step{At: 90 * time.Second, Action: schedule.Roll, Target: "rolled"})
 		both(t, s)
 	}

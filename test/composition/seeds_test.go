@@ -48,7 +48,7 @@ func TestRegressions(t *testing.T) {
 }
 
 // TestSeeds runs histories drawn from seeds: SEEDS of them from FIRST on, or as many as there is time for. A history
-// that fails is made smaller and saved; REPLAY=file runs it again, and LOG=1 shows what the components log.
+// that fails is made smaller and saved, or, with STOP=1, ends the run; REPLAY=file runs it again, and LOG=1 shows what the components log.
 func TestSeeds(t *testing.T) {
 	if file := os.Getenv("REPLAY"); file != "" {
 		s, err := schedule.Load(file)
@@ -70,6 +70,9 @@ func TestSeeds(t *testing.T) {
 		}
 		failed++
 		t.Errorf("seed %d:\n%s", s.Seed, report.Text(s, found))
+		if os.Getenv("STOP") != "" {
+			return
+		}
 		if failed > 2 {
 			continue // The first few are made smaller.
 		}

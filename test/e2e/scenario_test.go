@@ -16,7 +16,7 @@ import (
 	"github.com/onsi/gomega"
 
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/mutants"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/mutants"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
 )

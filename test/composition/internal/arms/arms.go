@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/controller-manager/pkg/informerfactory"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/daemon"
 	"k8s.io/kubernetes/pkg/controller/job"
 	"k8s.io/kubernetes/pkg/controller/nodelifecycle"
@@ -63,6 +65,8 @@ const (
 func init() {
 	// The handlers log, and sleep by a clock that the bubbles' times run away from.
 	utilruntime.ErrorHandlers = nil
+	// What is logged without a context would come from all runs at once.
+	klog.SetLogger(logr.Discard())
 }
 
 // Manager is a running kube-controller-manager.

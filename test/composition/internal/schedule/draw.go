@@ -91,7 +91,7 @@ func (d *draw) resource() string {
 
 // queue has more DaemonSets change than there are workers, each of whose writes are slow, while nodes change.
 func (d *draw) queue() {
-	start, length := d.between(20*time.Second, time.Minute), d.between(2*time.Minute, 5*time.Minute)
+	start, length := d.between(20*time.Second, time.Minute), d.between(90*time.Second, 3*time.Minute)
 	for i, n := 0, 3+d.IntN(4); i < n; i++ {
 		o := Owner{"DaemonSet", fmt.Sprintf("daemonsets-queue-%d", i), 0}
 		d.Owners = append(d.Owners, o)
@@ -101,7 +101,8 @@ func (d *draw) queue() {
 	}
 	d.Steps = append(d.Steps,
 		Step{At: start, Action: SlowWrites, Target: "daemonsets", Delay: d.often(2*time.Second, 10*time.Second), For: length},
-		Step{At: start, Action: Busy, Target: "nodes", For: length})
+		Step{At: start, Action: SlowReads, Target: "nodes", Delay: d.often(100*time.Millisecond, time.Second), For: length},
+		Step{At: start, Action: Busy, Target: "nodes", N: 1 + d.IntN(20), For: length})
 }
 
 // trouble adds a trouble.
@@ -159,7 +160,7 @@ func (d *draw) work() {
 	case 7:
 		d.add(Step{Action: Taint, N: d.IntN(d.Nodes), For: d.often(time.Second, 30*time.Second)})
 	case 8:
-		d.add(Step{Action: Busy, Target: []string{"nodes", "widgets"}[d.IntN(2)], For: d.often(10*time.Second, 3*time.Minute)})
+		d.add(Step{Action: Busy, Target: []string{"nodes", "widgets"}[d.IntN(2)], N: 1 + d.IntN(5), For: d.often(10*time.Second, 3*time.Minute)})
 	}
 }
 

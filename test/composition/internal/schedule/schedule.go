@@ -26,7 +26,7 @@ const (
 	DeletePod Action = "delete-pod" // its Nth pod is deleted by hand
 	Taint     Action = "taint"      // the Nth node gets a NoExecute taint for For
 	KillNode  Action = "kill-node"  // the Nth node's kubelet stops for For
-	Busy      Action = "busy"       // objects of the resource Target change once a second for For
+	Busy      Action = "busy"       // an object of the resource Target changes N times a second for For
 )
 
 // Troubles. Target is an owner for the first two, and a resource for the others, for For.

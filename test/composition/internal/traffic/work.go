@@ -51,7 +51,7 @@ func (t *Traffic) Do(s schedule.Step) bool {
 		t.nodes[s.N%len(t.nodes)].offset.Add(int64(s.Delay))
 	case schedule.Busy:
 		end := time.Now().Add(s.For)
-		t.busy(s.Target, end, 0)
+		t.busy(s.Target, time.Second/time.Duration(max(1, s.N)), end, 0)
 	default:
 		return false
 	}
@@ -129,18 +129,16 @@ func (t *Traffic) taint(name string, on bool) {
 	})
 }
 
-// busy changes all objects of a resource once a second.
-func (t *Traffic) busy(resource string, end time.Time, n int) {
+// busy changes an object of a resource in every period.
+func (t *Traffic) busy(resource string, period time.Duration, end time.Time, n int) {
 	if time.Now().After(end) {
 		return
 	}
 	mark := map[string]string{"example.com/busy": fmt.Sprint(n)}
 	if resource == "nodes" {
-		for _, node := range t.nodes {
-			model.Change(t.server, model.Nodes, "", node.name, func(o *corev1.Node) { o.Annotations = mark })
-		}
+		model.Change(t.server, model.Nodes, "", t.nodes[n%len(t.nodes)].name, func(o *corev1.Node) { o.Annotations = mark })
 	} else {
 		model.Change(t.server, model.Widgets, Namespace, "widget-0", func(o *metav1.PartialObjectMetadata) { o.Annotations = mark })
 	}
-	t.After(time.Second, func() { t.busy(resource, end, n+1) })
+	t.After(period, func() { t.busy(resource, period, end, n+1) })
 }

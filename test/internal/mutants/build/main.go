@@ -7,7 +7,6 @@
 package main
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -16,7 +15,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/mutants"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/mutants"
 )
 
 func main() {
@@ -53,26 +52,9 @@ func run(root, out string, names []string) error {
 	return nil
 }
 
-// build leaves the checkout as it is: the compiler is told to read the edited file instead.
 func build(root, out string, m mutants.Mutant) error {
-	content, err := m.Apply(root)
+	overlay, err := m.Overlay(root, filepath.Join(out, "edits", m.Name))
 	if err != nil {
-		return err
-	}
-	// A folder that lasts, so that what is up to date is not built again.
-	dir := filepath.Join(out, "edits", m.Name)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return err
-	}
-	edited, overlay := filepath.Join(dir, filepath.Base(m.File)), filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(edited, content, 0o644); err != nil {
-		return err
-	}
-	files, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, filepath.FromSlash(m.File)): edited}})
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(overlay, files, 0o644); err != nil {
 		return err
 	}
 	started := time.Now()

@@ -11,12 +11,12 @@ import (
 	"testing"
 )
 
-const root = "../../../.."
+const root = "../../.."
 
 // A mutant that does not fit its file any more must be adapted with it.
 func TestApply(t *testing.T) {
 	seen := map[string]bool{}
-	for _, m := range All() {
+	for _, m := range append(Composition(), All()...) {
 		t.Run(m.Name, func(t *testing.T) {
 			if seen[m.Name] || m.Name == "" || m.Protection == "" {
 				t.Errorf("name %q is taken or empty, or %q says nothing", m.Name, m.Protection)
