@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/report"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
 )
@@ -20,6 +21,9 @@ func both(t *testing.T, s schedule.Schedule) (stock, ours validate.Record) {
 	stock, ours = run(t, arms.Stock, s, nil), run(t, arms.Ours, s, nil)
 	for _, v := range validate.Compare(s, stock, ours) {
 		t.Errorf("%s", v)
+	}
+	if t.Failed() || testing.Verbose() {
+		t.Log(report.Records(s, stock, ours))
 	}
 	return stock, ours
 }
@@ -123,22 +127,22 @@ func TestClockOfANodeIsSetBack(t *testing.T) {
 	}
 }
 
-// A rollout goes on while the queue is slow and nodes change all the time.
+// Pods that no node selector calls for any more are deleted while the queue is slow and nodes change all the time.
 func TestSlowQueueAndBusyNodes(t *testing.T) {
 	for _, monitor := range []bool{false, true} {
-		s := schedule.Schedule{Nodes: 4, Monitor: monitor, Settle: time.Minute, Owners: []schedule.Owner{{Kind: "DaemonSet", Name: "rolled"}}}
+		s := schedule.Schedule{Nodes: 3, Monitor: monitor, Settle: time.Minute, Owners: []schedule.Owner{{Kind: "DaemonSet", Name: "flipped"}}}
 		for i := range 4 {
 			name := string(rune('a' + i))
 			s.Owners = append(s.Owners, schedule.Owner{Kind: "DaemonSet", Name: name})
-			for at := time.Minute; at < 6*time.Minute; at += 3 * time.Second {
+			for at := time.Minute; at < 4*time.Minute; at += 3 * time.Second {
 				s.Steps = append(s.Steps, schedule.Step{At: at, Action: schedule.Unready, Target: name, N: i, For: 1500 * time.Millisecond})
 			}
 		}
 		s.Steps = append(s.Steps,
-			schedule.Step{At: time.Minute, Action: schedule.SlowWrites, Target: "daemonsets", Delay: 2500 * time.Millisecond, For: 5 * time.Minute},
-			schedule.Step{At: time.Minute, Action: schedule.SlowReads, Target: "nodes", Delay: 200 * time.Millisecond, For: 5 * time.Minute},
-			schedule.Step{At: time.Minute, Action: schedule.Busy, Target: "nodes", N: 20, For: 5 * time.Minute},
-			schedule.Step{At: 90 * time.Second, Action: schedule.Roll, Target: "rolled"})
+			schedule.Step{At: time.Minute, Action: schedule.SlowWrites, Target: "daemonsets", Delay: 2500 * time.Millisecond, For: 3 * time.Minute},
+			schedule.Step{At: time.Minute, Action: schedule.SlowReads, Target: "nodes", Delay: 200 * time.Millisecond, For: 3 * time.Minute},
+			schedule.Step{At: time.Minute, Action: schedule.Busy, Target: "nodes", N: 20, For: 3 * time.Minute},
+			schedule.Step{At: 90 * time.Second, Action: schedule.Flip, Target: "flipped", For: 2 * time.Minute})
 		both(t, s)
 	}
 }

@@ -89,7 +89,7 @@ func (f *Faults) Fate(r *model.Request) (fate model.Fate) {
 			}
 		case schedule.SlowReads:
 			if hit && !r.Write() && r.Verb != "watch" {
-				fate.After = s.Delay
+				fate.Before, fate.After = s.Delay/2, s.Delay/2
 			}
 		case schedule.LostAnswer:
 			if f.n++; hit && r.Write() && f.n%2 == 0 {

@@ -96,7 +96,11 @@ func (d *draw) queue() {
 		o := Owner{"DaemonSet", fmt.Sprintf("daemonsets-queue-%d", i), 0}
 		d.Owners = append(d.Owners, o)
 		for at := start; at < start+length; at += d.between(time.Second, 30*time.Second) {
-			d.Steps = append(d.Steps, Step{At: at, Action: Roll, Target: o.Name})
+			step := Step{At: at, Action: Roll, Target: o.Name}
+			if d.IntN(3) == 0 {
+				step.Action, step.For = Flip, d.between(time.Second, time.Minute)
+			}
+			d.Steps = append(d.Steps, step)
 		}
 	}
 	d.Steps = append(d.Steps,

@@ -35,7 +35,7 @@ const (
 	Webhook    Action = "webhook"     // creations of the owner's pods fail with 500
 	Broken     Action = "broken"      // lists and watches are answered with 429 and Retry-After of N seconds
 	SlowWrites Action = "slow-writes" // writes take Delay before the server sees them
-	SlowReads  Action = "slow-reads"  // gets and lists are answered after Delay
+	SlowReads  Action = "slow-reads"  // gets and lists take Delay, half of it before the server sees them
 	LostAnswer Action = "lost-answer" // every other write is made and its answer lost
 	Hold       Action = "hold"        // watches bring nothing
 	Expire     Action = "expire"      // watches end with 410
