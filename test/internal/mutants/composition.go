@@ -20,8 +20,8 @@ var composition = []Mutant{
 	},
 	{
 		Name: "heartbeat", Protection: "a renewTime that goes back is a heartbeat, too (A4)", File: "pkg/circuitbreaker/heartbeat.go",
-		Old: "	if old, known := older(lease, saved); known {\n		return !old\n	}\n",
-		New: "",
+		Old: "|| !saved.Spec.RenewTime.Equal(lease.Spec.RenewTime)",
+		New: "|| saved.Spec.RenewTime.Before(lease.Spec.RenewTime)",
 	},
 	{
 		Name: "prove-ahead", Protection: "what could not be proven of a view is proven before the next one is taken (B5)", File: store,
