@@ -54,6 +54,18 @@ func (p *Prover) ProveAtOnce(ctx context.Context, gvr schema.GroupVersionResourc
 	return proof, err
 }
 
+// few is up to how many objects a list costs hardly more than a fence.
+const few = 100
+
+// ProveSoon is Prove for who holds something up meanwhile: a cache of up to 100 objects is not given time to pass
+// a fence first, but proven at once.
+func (p *Prover) ProveSoon(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time) (Proof, error) {
+	if r := p.registered(gvr); r != nil && r.holdsAtMost(few) {
+		return p.ProveAtOnce(ctx, gvr, asOf)
+	}
+	return p.Prove(ctx, gvr, asOf)
+}
+
 // ProveByList is Prove by one metadata list, which is fence and proof in one request, of a cache that is expected
 // to be small and to stand still. If it differs from the list it is given up to wait to catch up, so that a change
 // on its way does not count as missing. A cache of more than Options.SmallCollection objects is not listed.
@@ -98,11 +110,13 @@ func (r *resource) countedList(ctx context.Context, fl *flight[Proof], limit int
 	return want, f
 }
 
-func (r *resource) small() bool {
+func (r *resource) small() bool { return r.holdsAtMost(r.p.opts.SmallCollection) }
+
+func (r *resource) holdsAtMost(objects int) bool {
 	r.mu.Lock()
 	view := r.view
 	r.mu.Unlock()
-	return view != nil && view.Len() <= r.p.opts.SmallCollection
+	return view != nil && view.Len() <= objects
 }
 
 // ProveByWatch is Prove for a cache that did not pass the fence taken at asOf or later: what decides is

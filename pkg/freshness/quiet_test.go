@@ -331,3 +331,21 @@ func TestQuietAgainIsOneRequest(t *testing.T) {
 		}
 	})
 }
+
+// The first time, too, for a cache with few objects: it is not given time to pass a fence that it cannot pass.
+func TestFewAreProvenSoon(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		w.api.bump(50)
+		all := func(*http.Request) bool { return true }
+		before, began := w.api.count(all), time.Now()
+		proof, err := w.p.ProveSoon(w.Context(), leases, began)
+		require.NoError(w, err)
+		require.Equal(w, MethodList, proof.Method, proof.String())
+		require.Equal(w, before+1, w.api.count(all))
+		require.Less(w, time.Since(began), 50*time.Millisecond)
+		proof, err = w.p.ProveSoon(w.Context(), leases, began)
+		require.NoError(w, err)
+		require.True(w, proof.Fresh())
+		require.Equal(w, before+1, w.api.count(all), "what is known costs no request")
+	})
+}

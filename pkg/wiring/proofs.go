@@ -192,7 +192,7 @@ func (p *proofs) lookup(resource schema.GroupResource) (schema.GroupVersionResou
 }
 
 func (p *proofs) prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
-	return p.proveBy(ctx, p.prover.Prove, resource, asOf)
+	return p.proveBy(ctx, p.prover.ProveSoon, resource, asOf)
 }
 
 func (p *proofs) proveBy(ctx context.Context, prove func(context.Context, schema.GroupVersionResource, time.Time) (freshness.Proof, error), resource schema.GroupResource, asOf time.Time) freshness.Proof {
