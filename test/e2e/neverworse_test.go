@@ -30,7 +30,7 @@ const (
 )
 
 var _ = ginkgo.Describe("Never worse than stock", ginkgo.Label("neverworse"), gates.StaleControllerConsistency(), func() {
-	ginkgo.It("in everyday troubles", ginkgo.Label(long), func(ctx context.Context) {
+	ginkgo.It("in everyday troubles", ginkgo.Label(ordinary), func(ctx context.Context) {
 		troubled(ctx).neverBehind(ctx, append(refusals(), changes(troublesLast)...), troublesLast, 0)
 	}, ginkgo.SpecTimeout(10*time.Minute))
 	ginkgo.It("in everyday troubles for some minutes", ginkgo.Label(long), func(ctx context.Context) {
@@ -162,11 +162,15 @@ func (r *run) history(ctx context.Context, namespaces []string, troubles []troub
 	ended := time.Now()
 	events, err := r.Audit()
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	requests := oracle.RequestsIn(events, began, ended)
+	requests, refused := oracle.RequestsIn(events, began, ended), oracle.RequestsIn(events, began, began.Add(lasts))
 	out := map[string]outcome{}
 	for i, t := range troubles {
 		o := outcome{Attempts: map[string]int{}, Requests: map[string]int{}, Took: took[t.name]}
-		for request, n := range requests {
+		counted := requests
+		if t.happens == nil {
+			counted = refused // in the same time on all arms
+		}
+		for request, n := range counted {
 			switch {
 			case request.Namespace != namespaces[i]:
 			case request.Resource == "events":
