@@ -68,6 +68,11 @@ var _ = ginkgo.Describe("Fresh KCM on a real control plane", ginkgo.Label("smoke
 		runDaemonSet(ctx, client, "gates-on")
 	}, ginkgo.SpecTimeout(time.Minute))
 
+	ginkgo.It("records every write that a reconcile makes", func(ctx context.Context) {
+		makeWork(ctx, client)
+		everyWriteIsRecorded(ctx, cluster, kcm)
+	}, ginkgo.SpecTimeout(4*time.Minute))
+
 	ginkgo.It("comes back after it was killed", func(ctx context.Context) {
 		killed := kcm.PID()
 		gomega.Expect(kcm.Kill()).To(gomega.Succeed())
