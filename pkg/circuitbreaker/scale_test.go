@@ -95,6 +95,9 @@ func (sc *scale) markedWithin(deaths map[int]time.Duration, bound time.Duration)
 // Whatever the number of nodes, while the watch of the leases is held the dead are found as fast as from a good cache,
 // no pass waits long, and there are at most 30 live reads in a minute.
 func TestManyNodesWithHeldLeases(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes minutes with the race detector: hack/test-unit.sh runs it without")
+	}
 	for n, latencies := range map[int][]time.Duration{1000: {0, time.Second}, 15000: {time.Second}} {
 		for _, latency := range latencies {
 			t.Run(fmt.Sprint(n, " nodes, answers after ", latency), func(t *testing.T) {

@@ -209,6 +209,9 @@ func evictWave(t *testing.T, guarded bool, latency, proof time.Duration, pods in
 // TestEvictionsAreNoSlowerThanUpstream, whatever time a request takes, and cost no more requests. If proofs
 // take as long, an eviction takes at most three of them: when it is due, and before each of its two writes.
 func TestEvictionsAreNoSlowerThanUpstream(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes minutes with the race detector: hack/test-unit.sh runs it without")
+	}
 	const pods, maxChecks = 200, DefaultBurst
 	for name, tc := range map[string]struct{ latency, proof, bound time.Duration }{
 		"0.1 s":                   {latency: 100 * time.Millisecond, bound: time.Second},

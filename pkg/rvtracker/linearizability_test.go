@@ -311,9 +311,6 @@ var histories = flag.Int("rvtracker.histories", 300, "concurrent histories to ch
 
 func TestLinearizable(t *testing.T) {
 	n := *histories
-	if testing.Short() {
-		n = min(n, 50)
-	}
 	var refused, wakes int
 	for seed := range n {
 		ops := recordHistory(uint64(seed), faults{})

@@ -174,10 +174,7 @@ func TestNoWakeIsLost(t *testing.T) {
 	var run sync.WaitGroup
 	run.Go(func() { tr.Run(ctx) })
 	awaitRunning(tr)
-	n := 50000
-	if testing.Short() {
-		n = 5000
-	}
+	const n = 50000
 	var turn atomic.Int64
 	run.Go(func() {
 		for i := 1; i <= n; i++ {

@@ -168,6 +168,9 @@ func TestLateIsNotQuiet(t *testing.T) {
 
 // However far its events or bookmarks are apart, a resource costs one request in a Period, and its age keeps its bound.
 func TestCostWhateverTheGaps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes minutes with the race detector: hack/test-unit.sh runs it without")
+	}
 	event := func(w *world) { w.change(1) }
 	bookmark := func(w *world) { w.set(func(w *world) { w.stored, w.received = w.server, w.server }) }
 	for _, gap := range []time.Duration{500, 1500, 2000, 2700, 3000, 3300, 3700, 4000, 4500, 5000, 5300, 7000, 11000, 13000, 60000} {

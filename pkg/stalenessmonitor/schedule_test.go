@@ -143,6 +143,9 @@ var mixes = map[string]func(f *fleet){
 // All caches of a process together cost 2 requests a second or fewer, however many there are, and those that
 // protected controllers read keep their bound at every moment.
 func TestCostOfAllCaches(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes minutes with the race detector: hack/test-unit.sh runs it without")
+	}
 	for name, protected := range mixes {
 		for _, others := range []int{46, 146, 1046} {
 			if others > 46 && name != "busy" {
@@ -220,6 +223,9 @@ func (f *fleet) noticed(t *testing.T, held []*world, within time.Duration) (took
 
 // A hundred watches of busy resources are held at once: all are noticed, and paid from what was saved.
 func TestManyBusyWatchesHeldAtOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes minutes with the race detector: hack/test-unit.sh runs it without")
+	}
 	runFleet(t, func(f *fleet) {
 		mixes["busy"](f)
 		f.add(othersGroup, 100, 50, 500*time.Millisecond)
@@ -249,6 +255,9 @@ func TestManyBusyWatchesHeldAtOnce(t *testing.T) {
 
 // A quiet cache that protected controllers read is found behind within 20 s, others within what they say.
 func TestHeldWatchesOfQuietResources(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes minutes with the race detector: hack/test-unit.sh runs it without")
+	}
 	runFleet(t, func(f *fleet) {
 		mixes["large"](f)
 		f.add(othersGroup, 26, 10, 0)
@@ -286,6 +295,9 @@ func TestHeldWatchesOfQuietResources(t *testing.T) {
 
 // What the server refuses costs the others nothing, and no more than its part.
 func TestRefusedResources(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes minutes with the race detector: hack/test-unit.sh runs it without")
+	}
 	for _, reason := range []freshness.Reason{freshness.ReasonThrottled, freshness.ReasonForbidden, freshness.ReasonTimeout} {
 		t.Run(string(reason), func(t *testing.T) {
 			runFleet(t, func(f *fleet) {

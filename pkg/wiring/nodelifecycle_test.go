@@ -100,7 +100,8 @@ func (sinklessCore) RESTClient() rest.Interface {
 var _ kubernetes.Interface = sinkless{}
 
 // startCluster starts node lifecycle, with the breaker or as upstream has it.
-func startCluster(t *testing.T, n int, withBreaker bool) *cluster {
+// prepare, if any, is called before anything reads from the cluster.
+func startCluster(t *testing.T, n int, withBreaker bool, prepare ...func(*cluster)) *cluster {
 	c := &cluster{t: t, server: newTracked(), leases: newTracked(), pending: map[string]*coordv1.Lease{}}
 	logger := funcr.New(func(_, args string) {
 		if bytes.Contains([]byte(args), []byte("Entering master disruption mode")) {
@@ -120,6 +121,9 @@ func startCluster(t *testing.T, n int, withBreaker bool) *cluster {
 	for i := range n {
 		c.create(i)
 		c.renew(i)
+	}
+	for _, f := range prepare {
+		f(c)
 	}
 	factory, leases := informers.NewSharedInformerFactory(c.server, 0), informers.NewSharedInformerFactory(c.leases, 0)
 	controller, err := nodelifecycle.NewNodeLifecycleController(ctx, leases.Coordination().V1().Leases(), factory.Core().V1().Pods(),

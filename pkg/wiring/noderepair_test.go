@@ -59,16 +59,17 @@ func repairArm(t *testing.T, arm string, how error) (out repair) {
 		const n, dead, failing = 10, 0, 1
 		const freezes, refuses, posts, length = 100, 140, 170, 770
 		out = repair{untainted: -1, notReady: -1}
-		c := startCluster(t, n, arm == "P")
 		var refused int
 		refusing := false
-		c.server.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if refusing {
-				refused++
-			}
-			return refusing, nil, how
+		c := startCluster(t, n, arm == "P", func(c *cluster) {
+			c.server.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if refusing {
+					refused++
+				}
+				return refusing, nil, how
+			})
 		})
 		for second := range length {
 			for i := range n {
