@@ -127,6 +127,7 @@ func TestManyNodesWithHeldLeases(t *testing.T) {
 // Our own reads of nodes leave the lists of leases their share of the budget: dead nodes are marked in time also if the
 // watches of nodes and of leases are held and others are NotReady.
 func TestListsBesideReadsOfNodes(t *testing.T) {
+	const turn = 50 * time.Millisecond
 	for _, latency := range []time.Duration{0, time.Second} {
 		t.Run(latency.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -151,7 +152,7 @@ func TestListsBesideReadsOfNodes(t *testing.T) {
 								select {
 								case <-end:
 									return
-								case <-time.After(50 * time.Millisecond):
+								case <-time.After(turn):
 									_ = b.ProveNode(t.Context(), name(i), corev1.ConditionFalse)
 								}
 							}
@@ -160,7 +161,8 @@ func TestListsBesideReadsOfNodes(t *testing.T) {
 				})
 				close(end)
 				reading.Wait()
-				sc.markedWithin(deaths, grace+2*every+4*latency)
+				// A pass may begin one turn of the readers late.
+				sc.markedWithin(deaths, grace+2*every+4*latency+turn)
 			})
 		})
 	}

@@ -4,6 +4,7 @@
 package freshness
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -76,9 +77,7 @@ func TestAnUnchangedCacheMayMove(t *testing.T) {
 			require.Equal(w, w.api.text(moved), known.ResourceVersion)
 		}
 		more := map[string]object{"ns/short": {"s", w.api.text(135)}}
-		for key, o := range same {
-			more[key] = o
-		}
+		maps.Copy(more, same)
 		w.view.set(w.api.text(135), more)
 		_, ok := w.p.Known(leases)
 		require.False(w, ok, "the server had deleted it by then")

@@ -51,13 +51,14 @@ func (o Owner) String() string { return o.Kind + " " + o.NamespacedName.String()
 func (r *Request) Write() bool { return r.Verb != "get" && r.Verb != "list" && r.Verb != "watch" }
 
 func (r *Request) String() string {
-	path := r.GroupVersionResource.Resource
+	var path strings.Builder
+	path.WriteString(r.GroupVersionResource.Resource)
 	for _, part := range []string{r.Subresource, r.Namespace, r.Name} {
 		if part != "" {
-			path += "/" + part
+			path.WriteString("/" + part)
 		}
 	}
-	return fmt.Sprintf("%s %s for %s: %d", r.Verb, path, r.Owner, r.Code)
+	return fmt.Sprintf("%s %s for %s: %d", r.Verb, path.String(), r.Owner, r.Code)
 }
 
 func parse(req *http.Request) (*Request, error) {
