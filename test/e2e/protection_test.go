@@ -12,8 +12,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fresh-kcm/fresh-kcm/test/internal/mutants"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/mutants"
 )
 
 // pageVariable names the file that the page of protections is written to, rowsVariable the one that keeps the rows

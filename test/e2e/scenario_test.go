@@ -16,9 +16,9 @@ import (
 	"github.com/onsi/gomega"
 
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
-	"github.com/fresh-kcm/fresh-kcm/test/internal/mutants"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/mutants"
 )
 
 // Labels of the scenarios besides scenario:N. A scenario has one of the two.
