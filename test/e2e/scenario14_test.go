@@ -29,6 +29,9 @@ const (
 	// quietBound is what pkg/stalenessmonitor promises of the age of a cache that protected controllers read, if it
 	// is answered at once. Of the others it is how much longer than it says it may take to ask again.
 	quietBound = stalenessmonitor.Bound
+	// savedAgain is how much later a cache that no protected controller reads may be asked about while the requests
+	// are saved again that the start of the process, or many stalled watches, have taken.
+	savedAgain = 2 * time.Minute
 	// probesPerSecond is what all caches together may cost, probeBytes an answer on average.
 	probesPerSecond = 2
 	probeBytes      = 8192

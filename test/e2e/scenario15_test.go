@@ -98,7 +98,7 @@ func (r *run) calm(ctx context.Context, lasts time.Duration) {
 			if !complete(c.State) {
 				r.violate(oracle.Violation{Oracle: "M", Rule: "false alarm", Object: c.Resource, Time: time.Now(), Detail: fmt.Sprintf("%s: %s %s", c.State, c.Reason, c.Detail)})
 			}
-			if bound := quietBound.Seconds(); age > bound && (c.Protected || age > c.AskedEverySeconds+bound) {
+			if bound := quietBound.Seconds(); age > bound && (c.Protected || age > c.AskedEverySeconds+savedAgain.Seconds()+bound) {
 				r.violate(oracle.Violation{Oracle: "M", Rule: "age above its bound", Object: c.Resource, Time: time.Now(), Detail: fmt.Sprintf("%.1fs (%s)", age, c.State)})
 			}
 		}
