@@ -174,7 +174,10 @@ func TestNoWakeIsLost(t *testing.T) {
 	var run sync.WaitGroup
 	run.Go(func() { tr.Run(ctx) })
 	awaitRunning(tr)
-	const n = 50000
+	n := 50000
+	if testing.Short() {
+		n = 5000
+	}
 	var turn atomic.Int64
 	run.Go(func() {
 		for i := 1; i <= n; i++ {
