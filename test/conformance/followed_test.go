@@ -204,9 +204,13 @@ func (f *followed) noFalseAlarm() {
 			continue
 		}
 		told++
+		if bytes.Contains(line, []byte("reneweds")) {
+			continue // Its informer backs off while the definition is gone, and so does lack what comes first after that.
+		}
 		for _, state := range []stalenessmonitor.State{stalenessmonitor.Lagging, stalenessmonitor.Stalled} {
 			require.NotContains(f, string(line), fmt.Sprintf("state=%q", state), "nothing was held back")
 		}
 	}
+	require.Positive(f, told, "the log tells of the caches")
 	f.Logf("the log tells of %d changes", told)
 }
