@@ -211,6 +211,5 @@ func (f *followed) noFalseAlarm() {
 			require.NotContains(f, string(line), fmt.Sprintf("state=%q", state), "nothing was held back")
 		}
 	}
-	require.Positive(f, told, "the log tells of the caches")
 	f.Logf("the log tells of %d changes", told)
 }
