@@ -161,8 +161,9 @@ func TestListsBesideReadsOfNodes(t *testing.T) {
 				})
 				close(end)
 				reading.Wait()
-				// A pass may begin one turn of the readers late.
-				sc.markedWithin(deaths, grace+2*every+4*latency+turn)
+				// A list waits for the budget behind the reads of nodes, but no pass waits longer for it than
+				// refreshWait. A pass may begin one turn of the readers late.
+				sc.markedWithin(deaths, grace+2*(every+refreshWait)+turn)
 			})
 		})
 	}
