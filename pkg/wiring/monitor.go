@@ -128,9 +128,9 @@ func guarded[G waiter](s *Store, guard G) G {
 	return guard
 }
 
-// waits are the owners that wait for a proof, or for the first one, and what the guards put off.
+// waits are the owners that wait for a proof, for the first one, or for the outcome of a write, and what the guards put off.
 func (s *Store) waits() []stalenessmonitor.Wait {
-	var out []stalenessmonitor.Wait
+	out := s.unsettled.waits()
 	s.mu.Lock()
 	for owner, r := range s.retrying {
 		out = append(out, stalenessmonitor.Wait{

@@ -16,6 +16,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 )
 
 // reportAfter is how long an owner waits for the outcome of a write before it is said on the object.
@@ -140,6 +141,36 @@ func (u *unsettledWrites) next(owner types.NamespacedName, o *unsettledOwner, do
 	}
 	u.remove(owner)
 	return resource, at, false, o.parked
+}
+
+// waits are the owners that are refused, once for each resource of which a write may have been made.
+func (u *unsettledWrites) waits() []stalenessmonitor.Wait {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var out []stalenessmonitor.Wait
+	for owner, o := range u.owners {
+		if !o.parked {
+			continue // It is not to be reconciled.
+		}
+		for resource, at := range o.lost {
+			out = append(out, stalenessmonitor.Wait{
+				Controller: u.controller, Owner: key(owner), Resource: resource, Since: at,
+				For: "the outcome of a write whose answer was lost", Why: o.why(),
+			})
+		}
+	}
+	return out
+}
+
+// why the outcome is not known yet. The set's mu must be held.
+func (o *unsettledOwner) why() string {
+	switch early := time.Until(o.notBefore); {
+	case early > 0:
+		return fmt.Sprintf("the server asks to wait for another %s", early.Round(100*time.Millisecond))
+	case o.last.Outcome == "":
+		return "the cache is being proven as new as the loss"
+	}
+	return o.last.String()
 }
 
 func (u *unsettledWrites) note(o *unsettledOwner, proof freshness.Proof) {

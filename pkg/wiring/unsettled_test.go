@@ -28,6 +28,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 )
 
 // lateProver proves what is not newer than it is told to be, and looks again after a second.
@@ -192,4 +193,39 @@ func TestWhichAnswersAreLost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The page lists who waits for the outcome of a write, since when, and why it is not known yet.
+func TestLostAnswersAreListed(t *testing.T) {
+	metrics.Register()
+	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+	synctest.Test(t, func(t *testing.T) {
+		reached := version("5")
+		tracker := rvtracker.New(rvtracker.Options{})
+		store := NewStore(tracker, "test", map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: &reached, pods: &reached})
+		prover := &lateProver{}
+		store.ctx, store.prover = t.Context(), prover
+		wiring := &Wiring{tracker: tracker, stores: []*Store{store}}
+		require.Empty(t, wiring.Waits())
+
+		lost := time.Now()
+		store.Unsettled(owner, "uid", pods, neverRetried)
+		require.Empty(t, wiring.Waits(), "it is not to be reconciled")
+		time.Sleep(time.Second)
+		require.Error(t, store.EnsureReady(owner))
+		synctest.Wait()
+		require.Equal(t, []stalenessmonitor.Wait{{Controller: "test", Owner: "ns/owner", Resource: pods, Since: lost,
+			For: "the outcome of a write whose answer was lost", Why: down.String()}}, wiring.Waits())
+
+		store.Unsettled(owner, "uid", nodes, 30*time.Second)
+		waits := wiring.Waits()
+		require.Len(t, waits, 2, "one for each resource")
+		for _, w := range waits {
+			require.Equal(t, "the server asks to wait for another 30s", w.Why)
+		}
+		prover.set(time.Now(), false)
+		time.Sleep(time.Minute)
+		require.NoError(t, store.EnsureReady(owner))
+		require.Empty(t, wiring.Waits())
+	})
 }
