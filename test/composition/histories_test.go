@@ -4,12 +4,14 @@
 package composition
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/report"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
@@ -18,9 +20,17 @@ import (
 // both runs a schedule on both arms, and requires that ours is not worse by any rule.
 func both(t *testing.T, s schedule.Schedule) (stock, ours validate.Record) {
 	t.Helper()
+	return bothBut(t, s, func(validate.Violation) bool { return false })
+}
+
+// bothBut is both, but for violations that the caller judges otherwise.
+func bothBut(t *testing.T, s schedule.Schedule, but func(validate.Violation) bool) (stock, ours validate.Record) {
+	t.Helper()
 	stock, ours = run(t, arms.Stock, s, nil), run(t, arms.Ours, s, nil)
 	for _, v := range validate.Compare(s, stock, ours) {
-		t.Errorf("%s", v)
+		if !but(v) {
+			t.Errorf("%s", v)
+		}
 	}
 	if t.Failed() || testing.Verbose() {
 		t.Log(report.Records(s, stock, ours))
@@ -143,6 +153,19 @@ func TestSlowQueueAndBusyNodes(t *testing.T) {
 			schedule.Step{At: time.Minute, Action: schedule.SlowReads, Target: "nodes", Delay: 200 * time.Millisecond, For: 3 * time.Minute},
 			schedule.Step{At: time.Minute, Action: schedule.Busy, Target: "nodes", N: 20, For: 3 * time.Minute},
 			schedule.Step{At: 90 * time.Second, Action: schedule.Flip, Target: "flipped", For: 2 * time.Minute})
-		both(t, s)
+		// The writes of the other four fill the queue's workers, and chance decides whose they are: 24 to 42 of one owner,
+		// on either arm. Only their sum can be compared.
+		isOthers := func(v validate.Violation) bool {
+			return v.Rule == "requests" && !strings.HasPrefix(v.Text, validate.Owners(s)[0].String())
+		}
+		stock, ours := bothBut(t, s, isOthers)
+		require.LessOrEqual(t, statusWrites(ours, validate.Owners(s)[1:]), statusWrites(stock, validate.Owners(s)[1:])+10)
 	}
+}
+
+func statusWrites(r validate.Record, owners []model.Owner) (n int) {
+	for _, owner := range owners {
+		n += r.Requests[owner]["update daemonsets/status"]
+	}
+	return n
 }
