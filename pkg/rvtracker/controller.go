@@ -298,7 +298,7 @@ func (c *Controller) ensureReady(hash uint32, name types.NamespacedName) error {
 	if c.blocked.Load() > 0 {
 		for _, s := range c.list {
 			s.settleLocked()
-			d := c.demandOn(s)
+			d := c.holdOn(s)
 			recorded := o != nil && o.find(s) != nil
 			if d == nil && (s.usable() || recorded) {
 				continue
@@ -316,7 +316,7 @@ func (c *Controller) ensureReady(hash uint32, name types.NamespacedName) error {
 				s.setGate()
 			}
 			if d != nil {
-				o.awaitProof(d)
+				o.awaitProof(d, now)
 			}
 		}
 	}

@@ -56,7 +56,8 @@
 // can be read. What had passed EnsureReady by then goes on. Nothing is proven before somebody waits for it;
 // then there is one proof per resource under way, and one in 100 ms on average, whatever number of relists,
 // controllers and owners it is for. First lists hold nobody, and neither does a store that does not tell of
-// relists (a plain Store).
+// relists (a plain Store). If no proof comes within Options.MaxRelistHold the owners are reconciled without it,
+// and later relists hold nobody on account of that cache until a proof of it succeeds; Controller.Unproven names it.
 //
 // # What cannot be proven
 //

@@ -46,6 +46,10 @@ type Options struct {
 	// MaxWait is how long an owner stays parked when nothing can be proven, now or
 	// later (no Fencer and no ObserveFence, or ErrUnprovable); default 5 min.
 	MaxWait time.Duration
+	// MaxRelistHold is how long the owners of a controller wait at most for the proof that one of its caches is as
+	// new as a relist of another. Then they are reconciled without it, and Controller.Unproven names the resource;
+	// default 60 s, so that an owner that has waited from the beginning is reported first.
+	MaxRelistHold time.Duration
 	// FenceTimeout bounds one Fence call; default 10 s.
 	FenceTimeout time.Duration
 }
@@ -65,6 +69,7 @@ func (o Options) withDefaults() Options {
 		{&o.Recheck, 30 * time.Second},
 		{&o.ReportAfter, time.Minute},
 		{&o.MaxWait, 5 * time.Minute},
+		{&o.MaxRelistHold, time.Minute},
 		{&o.FenceTimeout, 10 * time.Second},
 	} {
 		if *d.field <= 0 {

@@ -6,6 +6,7 @@ package rvtracker
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -38,8 +39,11 @@ type demand struct {
 	// asOf is when the last such list came, seq its number.
 	asOf time.Time
 	seq  uint64
-	// asked is set once an owner waits for the proof: without one there is no hurry.
+	// asked is set once an owner waits for the proof, at since: without one there is no hurry.
 	asked bool
+	since time.Time
+	// given is set once the controller goes on without the proof (Options.MaxRelistHold).
+	given bool
 }
 
 // Replacing tells that a list is about to replace the content of the store. It must be called before
@@ -74,14 +78,29 @@ func (s *Source) Replacing() {
 func (c *Controller) demand(s *Source, now time.Time) {
 	d := c.demandOn(s)
 	if d == nil {
-		c.demands = append(c.demands, demand{src: s})
+		// While no proof of s comes, further relists hold nobody on its account.
+		c.demands = append(c.demands, demand{src: s, given: s.givenUp, asked: s.givenUp, since: now})
 		d = &c.demands[len(c.demands)-1]
-		c.blocked.Add(1)
-		c.busy.Add(1)
+		if !d.given {
+			c.block(1)
+		}
 	}
 	d.asOf, d.seq = now, c.t.relists
-	if c.parked > 0 && !d.asked {
-		d.asked = true
+	if c.parked > 0 {
+		c.ask(d, now)
+	}
+}
+
+// block counts what blocks all owners of c.
+func (c *Controller) block(delta int32) {
+	c.blocked.Add(delta)
+	c.busy.Add(delta)
+}
+
+// ask has the proof made that d demands. Its hold is bounded from here on.
+func (c *Controller) ask(d *demand, now time.Time) {
+	if !d.asked {
+		d.asked, d.since = true, now
 		c.t.kickSafety()
 	}
 }
@@ -96,21 +115,30 @@ func (c *Controller) demandOn(s *Source) *demand {
 	return nil
 }
 
-// awaitProof has o wait for what is demanded of s.
-func (o *owner) awaitProof(d *demand) {
-	o.ensure(d.src).flags |= flagUnproven
-	if !d.asked {
-		d.asked = true
-		o.c.t.kickSafety()
+// holdOn is demandOn for a demand that holds the controller's owners.
+func (c *Controller) holdOn(s *Source) *demand {
+	if d := c.demandOn(s); d != nil && !d.given {
+		return d
 	}
+	return nil
 }
 
-// awaitProofs does so for all that is demanded. It reports whether there is anything.
-func (o *owner) awaitProofs() bool {
+// awaitProof has o wait for what is demanded of s.
+func (o *owner) awaitProof(d *demand, now time.Time) {
+	o.ensure(d.src).flags |= flagUnproven
+	o.c.ask(d, now)
+}
+
+// awaitProofs does so for all that is demanded and holds. It reports whether there is anything.
+func (o *owner) awaitProofs(now time.Time) bool {
+	waits := false
 	for i := range o.c.demands {
-		o.awaitProof(&o.c.demands[i])
+		if d := &o.c.demands[i]; !d.given {
+			o.awaitProof(d, now)
+			waits = true
+		}
 	}
-	return len(o.c.demands) > 0
+	return waits
 }
 
 // meet ends the demand on s if it was made by the list numbered seq, or before. It reports whether it did.
@@ -119,11 +147,19 @@ func (c *Controller) meet(s *Source, seq uint64, now time.Time) bool {
 	if d == nil || d.seq > seq {
 		return false
 	}
+	held := !d.given
 	last := len(c.demands) - 1
 	*d = c.demands[last]
 	c.demands = c.demands[:last]
-	c.blocked.Add(-1)
-	c.busy.Add(-1)
+	if held {
+		c.endHold(s, OutcomeSeen, now)
+	}
+	return true
+}
+
+// endHold lets the owners go that wait for a proof of s, and nothing else. It returns how many these are.
+func (c *Controller) endHold(s *Source, outcome Outcome, now time.Time) (freed int) {
+	c.block(-1)
 	c.table.each(func(o *owner) {
 		r := o.find(s)
 		if r == nil || r.flags&flagUnproven == 0 {
@@ -132,10 +168,52 @@ func (c *Controller) meet(s *Source, seq uint64, now time.Time) bool {
 		r.flags &^= flagUnproven
 		if r.resolved() {
 			o.release(r)
-			c.t.finish(o, OutcomeSeen, now)
+			c.t.finish(o, outcome, now)
+			freed++
 		}
 	})
-	return true
+	return freed
+}
+
+// giveUpHolds ends the holds for which no proof has come for MaxRelistHold, so that repair goes on. Other relists
+// hold nobody on account of such a source until a proof of it succeeds; that is tried every Recheck.
+func (t *Tracker) giveUpHolds(now time.Time) {
+	for _, s := range t.sources {
+		late := func(c *Controller) bool {
+			d := c.holdOn(s)
+			return d != nil && d.asked && now.Sub(d.since) >= t.opts.MaxRelistHold
+		}
+		if !slices.ContainsFunc(s.users, late) {
+			continue
+		}
+		s.givenUp, s.proofAfter = true, now.Add(t.opts.Recheck)
+		var controllers []string
+		freed := 0
+		for _, c := range s.users {
+			if d := c.holdOn(s); d != nil {
+				d.given, d.asked = true, true
+				freed += c.endHold(s, OutcomeAbandoned, now)
+				controllers = append(controllers, c.name)
+				t.opts.Metrics.Dropped(c.name, s.resource, OutcomeAbandoned)
+			}
+		}
+		t.logger.Info("Cache not proven in time as new as a relist of another; reconciling without the proof, disruptive actions still need it",
+			"resource", s.resource.String(), "controllers", controllers, "owners", freed, "waited", t.opts.MaxRelistHold, "err", s.proofErr)
+	}
+}
+
+// Unproven returns the resources whose caches could not be proven as new as a relist of another one in time
+// (Options.MaxRelistHold), and were not since. Disruptive actions should ask for these proofs themselves.
+func (c *Controller) Unproven() []schema.GroupResource {
+	c.t.mu.Lock()
+	defer c.t.mu.Unlock()
+	var out []schema.GroupResource
+	for _, d := range c.demands {
+		if d.given {
+			out = append(out, d.src.resource)
+		}
+	}
+	return out
 }
 
 // pendingProof is one proof to be made, for every list up to the one numbered seq.
@@ -152,9 +230,10 @@ func (t *Tracker) dueProofs() []pendingProof {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	now := t.opts.Clock.Now()
 	var due []pendingProof
 	for _, s := range t.sources {
-		if s.proving {
+		if s.proving || s.givenUp && now.Before(s.proofAfter) {
 			continue
 		}
 		p := pendingProof{src: s}
@@ -204,6 +283,11 @@ func (t *Tracker) proved(p pendingProof, err error) {
 	defer t.mu.Unlock()
 	t.opts.Metrics.Proof(p.src.resource, err)
 	hopeless := errors.Is(err, ErrUnprovable)
+	if p.src.proofErr = err; err == nil {
+		p.src.givenUp = false
+	} else {
+		p.src.proofAfter = now.Add(t.opts.Recheck)
+	}
 	for _, c := range p.src.users {
 		switch {
 		case err == nil:

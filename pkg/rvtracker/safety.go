@@ -83,6 +83,7 @@ func (t *Tracker) tick() {
 			reports = c.reports(now, reports)
 		}
 	}
+	t.giveUpHolds(now)
 	t.mu.Unlock()
 	for _, report := range reports {
 		report()

@@ -60,6 +60,9 @@ type Source struct {
 	listed       bool // a list has filled the store
 	proving      bool // a proof of the store is under way, or may not begin yet
 	proofPace    *rate.Limiter
+	proofErr     error     // of the last proof
+	givenUp      bool      // no proof came within MaxRelistHold, and none has since
+	proofAfter   time.Time // when it is given up: not before this
 	doubt        doubt
 	// unregistered: it is no longer one of the tracker's sources.
 	unregistered bool

@@ -134,7 +134,7 @@ func (t *Tracker) finish(o *owner, outcome Outcome, now time.Time) {
 	if o.n > 0 {
 		return
 	}
-	if outcome == OutcomeSeen && o.park != nil && o.awaitProofs() {
+	if outcome == OutcomeSeen && o.park != nil && o.awaitProofs(now) {
 		return // It would only be refused again.
 	}
 	if t.unpark(o, outcome, now) {

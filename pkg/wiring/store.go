@@ -6,6 +6,7 @@ package wiring
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -270,6 +271,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		return &UnprovenError{}
 	}
 	early := s.provenAhead(owner.Name)
+	resources = s.needed(resources)
 	for _, resource := range resources {
 		if proof := early[resource]; proof.Fresh() && began.shows(resource, proof) {
 			continue
@@ -290,6 +292,16 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 	delete(s.ahead, owner.Name)
 	s.mu.Unlock()
 	return nil
+}
+
+// needed adds to what a disruptive action depends on the caches that were relied on unproven after a relist.
+func (s *Store) needed(resources []schema.GroupResource) []schema.GroupResource {
+	for _, resource := range s.Controller.Unproven() {
+		if !slices.Contains(resources, resource) {
+			resources = append(slices.Clip(resources), resource)
+		}
+	}
+	return resources
 }
 
 // proveNextAhead has the resources proven before the owner's next view.
