@@ -103,6 +103,18 @@ func (l *liveReads[T]) get(ctx context.Context, key string, asOf time.Time) (val
 	}
 }
 
+// wanted is how many reads are under way or wait for the budget.
+func (l *liveReads[T]) wanted() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.known {
+		if !r.ended() {
+			n++
+		}
+	}
+	return n
+}
+
 func (r *liveRead[T]) ended() bool {
 	select {
 	case <-r.done:

@@ -47,7 +47,7 @@ type EvictionOptions struct {
 //     then, does not tolerate or has tolerated for long enough; and only the pod, by UID, that the
 //     eviction was scheduled for.
 //   - One proof of the nodes answers for all pods; if none can be had, one live read of the node for all
-//     of its pods.
+//     of its pods, or one list of the nodes if many are wanted.
 //   - While the budget of live reads has tokens to spare, one live read of the node is made for all of its
 //     pods although the cache is proven. If the node has no taints on the server, live reads decide.
 //   - Nothing is lost: an eviction of which nothing can be known is tried again, and one that was
@@ -61,7 +61,7 @@ type TaintGuard struct {
 	EvictionOptions
 	*evictionWaits
 	evictor  consistency.Evictor
-	nodes    *liveReads[*corev1.Node]
+	nodes    *liveNodes
 	checks   *nodeChecks
 	rechecks *rechecks[string]
 	gate     gate
@@ -77,7 +77,7 @@ func NewTaintGuard(ctx context.Context, o EvictionOptions, evictor consistency.E
 		EvictionOptions: o,
 		evictionWaits:   newEvictionWaits(o.Controller),
 		evictor:         evictor,
-		nodes:           newLiveReads(ctx, o.Controller, nodesResource, o.Reader, evictor.LiveNode),
+		nodes:           &liveNodes{liveReads: newLiveReads(ctx, o.Controller, nodesResource, o.Reader, evictor.LiveNode), list: evictor.LiveNodes},
 		checks:          newNodeChecks(ctx, o, evictor),
 		rechecks:        newRechecks[string](ctx),
 	}

@@ -218,12 +218,14 @@ func (e *evictions) setDown(down bool) {
 var nodeGVR, podGVR = corev1.SchemeGroupVersion.WithResource("nodes"), corev1.SchemeGroupVersion.WithResource("pods")
 
 // taint sets the taints of the node, on the server and in its watch.
-func (e *evictions) taint(taints ...corev1.Taint) {
+func (e *evictions) taint(taints ...corev1.Taint) { e.taintNode("node", taints...) }
+
+func (e *evictions) taintNode(name string, taints ...corev1.Taint) {
 	e.rv++
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-uid", ResourceVersion: strconv.Itoa(e.rv)}, Spec: corev1.NodeSpec{Taints: taints}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name + "-uid"), ResourceVersion: strconv.Itoa(e.rv)}, Spec: corev1.NodeSpec{Taints: taints}}
 	node.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "test", Time: &metav1.Time{Time: time.Now()}, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:taints":{}}}`)}}
 	event := watch.Modified
-	if _, err := e.client.Tracker().Get(nodeGVR, "", "node"); err != nil {
+	if _, err := e.client.Tracker().Get(nodeGVR, "", name); err != nil {
 		event = watch.Added
 		require.NoError(e.t, e.client.Tracker().Create(nodeGVR, node, ""))
 	} else {
@@ -244,8 +246,12 @@ func noExec(key string) corev1.Taint {
 // pod puts a pod on the node that tolerates any taint for so long: 0 not at all, negative for ever; or as the
 // tolerations say.
 func (e *evictions) pod(name, uid string, tolerated time.Duration, tolerations ...corev1.Toleration) {
+	e.podOn("node", name, uid, tolerated, tolerations...)
+}
+
+func (e *evictions) podOn(node, name, uid string, tolerated time.Duration, tolerations ...corev1.Toleration) {
 	e.rv++
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid), ResourceVersion: strconv.Itoa(e.rv)}, Spec: corev1.PodSpec{NodeName: "node"}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid), ResourceVersion: strconv.Itoa(e.rv)}, Spec: corev1.PodSpec{NodeName: node}}
 	switch seconds := int64(tolerated.Seconds()); {
 	case tolerated > 0:
 		pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: &seconds}}

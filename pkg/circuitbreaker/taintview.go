@@ -64,7 +64,7 @@ func (e *unknownError) Unwrap() error { return e.err }
 // deletion plus the time that it takes to find out: from the cache if that is proven, else from the server.
 func (g *TaintGuard) view(ctx context.Context, name string, due time.Time) (nodeView, error) {
 	asOf, readAsOf := recent(due, proofAge), recent(due, liveReadAge)
-	if node, at, ok := g.nodes.recall(name, readAsOf); ok {
+	if node, at, ok := g.nodes.recall(name, due, readAsOf); ok {
 		return nodeView{node: node, at: at, live: true}, nil
 	}
 	proof := g.Prove(ctx, nodesResource, asOf)
@@ -122,9 +122,13 @@ func sameTaints(before, after *corev1.Node, live bool) bool {
 func taintWriters(node *corev1.Node) []metav1.ManagedFieldsEntry {
 	var writers []metav1.ManagedFieldsEntry
 	for _, entry := range node.ManagedFields {
-		if entry.FieldsV1 != nil && bytes.Contains(entry.FieldsV1.GetRawBytes(), []byte(`"f:taints"`)) {
+		if ofTaints(entry) {
 			writers = append(writers, metav1.ManagedFieldsEntry{Manager: entry.Manager, Operation: entry.Operation, Time: entry.Time})
 		}
 	}
 	return writers
+}
+
+func ofTaints(entry metav1.ManagedFieldsEntry) bool {
+	return entry.FieldsV1 != nil && bytes.Contains(entry.FieldsV1.GetRawBytes(), []byte(`"f:taints"`))
 }

@@ -40,6 +40,7 @@ const (
 // needs are the live reads, one line for each kind.
 var needs = []access{
 	{nodes, "get", "", "nodes", ""},
+	{nodes, "list", "", "nodes", ""},
 	{nodes, "get", "coordination.k8s.io", "leases", "kube-node-lease"},
 	{nodes, "list", "coordination.k8s.io", "leases", "kube-node-lease"},
 	{devices, "get", "resource.k8s.io", "devicetaintrules", ""},

@@ -1,0 +1,77 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package circuitbreaker
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	k8stesting "k8s.io/client-go/testing"
+)
+
+// heldNodes taints so many nodes, with a pod each that tolerates that for 10 s, and then holds the watch of nodes: of
+// every other one the taint goes. Lists of nodes are counted, and answered with forbid, unless nil.
+func heldNodes(e *evictions, n int, forbid error) (lists *atomic.Int64) {
+	lists = &atomic.Int64{}
+	e.client.PrependReactor("list", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
+		lists.Add(1)
+		return forbid != nil, nil, forbid
+	})
+	for i := range n {
+		name := fmt.Sprint("node", i)
+		e.taintNode(name)
+		e.podOn(name, fmt.Sprint("pod", i), fmt.Sprint("uid", i), 10*time.Second)
+	}
+	for i := range n {
+		e.taintNode(fmt.Sprint("node", i), noExec("a"))
+	}
+	e.nodes.hold()
+	for i := 1; i < n; i += 2 {
+		e.taintNode(fmt.Sprint("node", i))
+	}
+	return lists
+}
+
+func (e *evictions) onTainted(t *testing.T) (wrong int) {
+	pods, err := e.client.Tracker().List(podGVR, corev1.SchemeGroupVersion.WithKind("Pod"), "ns")
+	require.NoError(t, err)
+	for _, pod := range pods.(*corev1.PodList).Items {
+		node, err := e.client.Tracker().Get(nodeGVR, "", pod.Spec.NodeName)
+		require.NoError(t, err)
+		if len(node.(*corev1.Node).Spec.Taints) > 0 {
+			wrong++
+		}
+	}
+	return wrong
+}
+
+// TestManyNodesAreListed: the watch of nodes is held, and pods of 100 nodes are due. One list decides on all but the
+// first few, where single reads would take 90 s, at one a second.
+func TestManyNodesAreListed(t *testing.T) {
+	runEvictions(t, true, func(e *evictions) {
+		lists := heldNodes(e, 100, nil)
+		require.Equal(t, 50, e.after(20*time.Second), "the pods on nodes without taints stay")
+		require.Zero(t, e.onTainted(t))
+		require.LessOrEqual(t, int(lists.Load()), 2)
+		require.LessOrEqual(t, e.reads, DefaultBurst+fewReads)
+		require.Equal(t, 50, e.after(10*time.Minute))
+		require.LessOrEqual(t, int(lists.Load()), 2)
+	})
+}
+
+// TestListsAreForbidden: then nodes are read one by one.
+func TestListsAreForbidden(t *testing.T) {
+	runEvictions(t, true, func(e *evictions) {
+		lists := heldNodes(e, 40, apierrors.NewForbidden(nodesResource, "", nil))
+		require.Equal(t, 20, e.after(10*time.Minute))
+		require.Zero(t, e.onTainted(t))
+		require.LessOrEqual(t, int(lists.Load()), 3)
+	})
+}
