@@ -23,6 +23,9 @@ const (
 	outageShare   = 0.06
 	maxOutageHold = 30 * time.Second
 	builtInHold   = 5 * time.Second
+	// authorizing is how many times in a row a 403 or 401 may be that of an apiserver that has just started and has
+	// not read its roles yet. It is asked again after errorHold then.
+	authorizing = 10
 	// serving is for how long after a request that succeeded the server as a whole is taken to work.
 	serving = 5 * time.Second
 
@@ -67,6 +70,9 @@ func (h *hold) set(now time.Time, f *failure, most time.Duration, t *traffic) {
 	case f.refusal:
 		if h.since.IsZero() || now.Sub(succeeded) > serving {
 			h.since = now
+		}
+		if f.reason == ReasonForbidden && h.row <= authorizing {
+			f.retryAfter = errorHold
 		}
 		grown := min(time.Duration(outageShare*float64(now.Sub(h.since))), most)
 		f.retryAfter = max(f.retryAfter, grown)

@@ -184,8 +184,8 @@ func TestInconclusive(t *testing.T) {
 		{name: "504", match: isFence, code: 504, status: metav1.StatusReasonTimeout, reason: ReasonTimeout, retry: time.Second},
 		{name: "410 to the list", match: isList, code: 410, status: metav1.StatusReasonExpired, reason: ReasonGone, retry: time.Second},
 		{name: "410 to the watch", match: isWatch, small: -1, code: 410, status: metav1.StatusReasonGone, reason: ReasonGone, retry: time.Second},
-		{name: "403", match: isFence, code: 403, status: metav1.StatusReasonForbidden, reason: ReasonForbidden, retry: 10 * time.Second},
-		{name: "401", match: isFence, code: 401, status: metav1.StatusReasonUnauthorized, reason: ReasonForbidden, retry: 10 * time.Second},
+		{name: "403", match: isFence, code: 403, status: metav1.StatusReasonForbidden, reason: ReasonForbidden, retry: time.Second},
+		{name: "401", match: isFence, code: 401, status: metav1.StatusReasonUnauthorized, reason: ReasonForbidden, retry: time.Second},
 		{name: "404", match: isFence, code: 404, status: metav1.StatusReasonNotFound, reason: ReasonNotFound, retry: 10 * time.Second},
 		{name: "500", match: isFence, code: 500, status: metav1.StatusReasonInternalError, reason: ReasonServerError, retry: time.Second},
 	} {
@@ -387,4 +387,24 @@ func TestBudget(t *testing.T) {
 func assertAs(t require.TestingT, err error, target **Error) bool {
 	require.ErrorAs(t, err, target)
 	return true
+}
+
+// An apiserver that has just started forbids what it allows a second later; one that goes on forbidding is asked rarely.
+func TestForbiddenForAMomentAndForLong(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		w.api.bump(50)
+		w.fail(isFence, 403, metav1.StatusReasonForbidden, nil)
+		for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(200 * time.Millisecond) {
+			w.requireUnknown(w.prove(time.Now()), ReasonForbidden)
+		}
+		require.LessOrEqual(w, w.api.count(isFence), authorizing+int(time.Minute/refusedHold))
+	})
+	inWorld(t, Options{}, func(w *world) {
+		w.api.bump(50)
+		w.fail(isFence, 403, metav1.StatusReasonForbidden, nil)
+		w.requireUnknown(w.prove(time.Now()), ReasonForbidden)
+		w.heal()
+		time.Sleep(errorHold)
+		require.True(w, w.prove(time.Now()).Fresh())
+	})
 }

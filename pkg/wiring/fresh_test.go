@@ -29,6 +29,7 @@ var (
 	fresh  = freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "5"}
 	stale  = freshness.Proof{Outcome: freshness.Stale, Events: 3}
 	denied = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonForbidden}
+	gone   = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNotFound}
 	down   = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNoServer}
 )
 
@@ -130,11 +131,14 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 	for name, tc := range map[string]struct {
 		first freshness.Proof
 		waits bool
+		after time.Duration
 	}{
 		"fresh":              {first: fresh},
 		"stale":              {first: stale, waits: true},
 		"server down":        {first: down, waits: true},
-		"cannot ever be had": {first: denied},
+		"cannot ever be had": {first: gone},
+		"forbidden by an apiserver that has just started": {first: denied, waits: true},
+		"forbidden for long":                              {first: denied, after: authorizing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -145,6 +149,7 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 				require.True(t, consistency.Parked(s.check(owner)), "before anything is known")
 				go s.run(t.Context(), prover, time.Now(),
 					[]schema.GroupResource{nodes, pods}, func(o types.NamespacedName) { woken = append(woken, o) })
+				time.Sleep(tc.after)
 				synctest.Wait()
 				if tc.waits {
 					require.EqualValues(t, 1, parked(t, "test", metrics.ForStart))

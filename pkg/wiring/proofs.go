@@ -232,7 +232,7 @@ func (p relistProver) Prove(ctx context.Context, resource schema.GroupResource, 
 		return nil, nil
 	case proof.Outcome == freshness.Stale:
 		return wait, fmt.Errorf("%w: %s", rvtracker.ErrStale, proof)
-	case unprovable[proof.Reason]:
+	case hopeless(proof, asOf):
 		return nil, fmt.Errorf("%w: %s", rvtracker.ErrUnprovable, proof)
 	}
 	return wait, errors.New(proof.String())

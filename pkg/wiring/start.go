@@ -100,13 +100,13 @@ func (s *start) run(ctx context.Context, p prover, since time.Time, resources []
 }
 
 func (s *start) prove(ctx context.Context, p prover, since time.Time, resource schema.GroupResource) error {
-	told := false
+	began, told := time.Now(), false
 	for {
 		proof := p.prove(ctx, resource, since)
 		switch {
 		case proof.Fresh():
 			return nil
-		case proof.Outcome == freshness.Unknown && unprovable[proof.Reason]:
+		case hopeless(proof, began):
 			return fmt.Errorf("%s", proof)
 		case !told && proof.Outcome == freshness.Stale:
 			told = true
@@ -123,10 +123,20 @@ func (s *start) prove(ctx context.Context, p prover, since time.Time, resource s
 	}
 }
 
-// unprovable are the reasons that do not go away by asking again.
-var unprovable = map[freshness.Reason]bool{
-	freshness.ReasonForbidden:     true,
-	freshness.ReasonNotFound:      true,
-	freshness.ReasonIncomparable:  true,
-	freshness.ReasonNotRegistered: true,
+// authorizing is for how long a 403 or 401 may be that of an apiserver that has just started and has not read its
+// roles yet. It is asked again until then.
+const authorizing = 30 * time.Second
+
+// hopeless reports whether asking again will not help, for a proof that was asked for first at asked.
+func hopeless(proof freshness.Proof, asked time.Time) bool {
+	if proof.Outcome != freshness.Unknown {
+		return false
+	}
+	switch proof.Reason {
+	case freshness.ReasonNotFound, freshness.ReasonIncomparable, freshness.ReasonNotRegistered:
+		return true
+	case freshness.ReasonForbidden:
+		return time.Since(asked) >= authorizing
+	}
+	return false
 }

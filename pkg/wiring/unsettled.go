@@ -261,7 +261,7 @@ func (s *Store) settle(ctx context.Context, owner types.NamespacedName, o *unset
 			continue
 		}
 		proof := s.prover.prove(ctx, resource, at)
-		hopeless := proof.Outcome == freshness.Unknown && unprovable[proof.Reason]
+		hopeless := hopeless(proof, began)
 		if ctx.Err() != nil {
 			return
 		}

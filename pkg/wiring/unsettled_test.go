@@ -124,14 +124,14 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		require.Error(t, store.EnsureReady(owner))
 		store.Clear(owner, "uid")
 		require.NoError(t, store.EnsureReady(owner))
-		time.Sleep(time.Second)
-		synctest.Wait()
+		require.Equal(t, "ns/owner", <-woken, "it was parked")
 
 		// What can never be proven holds nobody, but upstream's expectations stand.
 		prover.set(time.Time{}, true)
 		store.Unsettled(owner, "uid", pods, neverRetried)
 		require.Error(t, store.EnsureReady(owner))
 		synctest.Wait()
+		require.Empty(t, woken, "an apiserver that has just started forbids for a moment")
 		require.Equal(t, "ns/owner", <-woken)
 		require.NoError(t, store.EnsureReady(owner))
 		require.False(t, store.SeenOwnWrites(owner))
