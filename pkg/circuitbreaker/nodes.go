@@ -222,7 +222,7 @@ func (n *Nodes) waits(ctx context.Context, cause string) {
 		return
 	}
 	n.reported = true
-	klog.FromContext(ctx).Info("Dead nodes cannot be told from live ones", "for", now.Sub(n.inconclusiveSince), "cause", cause)
+	klog.FromContext(ctx).Info("No silent node is marked NotReady, because it may be alive", "for", now.Sub(n.inconclusiveSince), "cause", cause)
 	if n.opts.Report != nil {
 		go n.opts.Report(ctx, cause)
 	}

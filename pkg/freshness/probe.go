@@ -70,6 +70,18 @@ func (p *Prover) ProveSoon(ctx context.Context, gvr schema.GroupVersionResource,
 // to be small and to stand still. If it differs from the list it is given up to wait to catch up, so that a change
 // on its way does not count as missing. A cache of more than Options.SmallCollection objects is not listed.
 func (p *Prover) ProveByList(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time, wait time.Duration) (Proof, error) {
+	return p.quietly(ctx, gvr, asOf, func(ctx context.Context, r *resource, fl *flight[Proof], view CacheView) Proof {
+		small := p.opts.SmallCollection
+		if view.Len() > small {
+			return r.unknown(ReasonTooMany, fmt.Errorf("more than %d objects in the cache", small))
+		}
+		return r.concluded(r.proveByList(ctx, fl, view, small, wait))
+	})
+}
+
+// quietly shares a proof by prove among all who ask for one. A cache whose history the server has lost is listed in
+// any case: no watch can say anything of it.
+func (p *Prover) quietly(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time, prove func(context.Context, *resource, *flight[Proof], CacheView) Proof) (Proof, error) {
 	r := p.registered(gvr)
 	if r == nil {
 		err := fmt.Errorf("proving %s: %w", gvr.GroupResource(), ErrNotRegistered)
@@ -83,16 +95,13 @@ func (p *Prover) ProveByList(ctx context.Context, gvr schema.GroupVersionResourc
 		r.mu.Lock()
 		view, held := r.view, r.held
 		r.mu.Unlock()
-		switch small := r.p.opts.SmallCollection; {
+		switch {
 		case view == nil:
 			return r.unknown(ReasonNotRegistered, errors.New("the cache is gone"))
 		case held != "":
 			return r.proveQuiet(ctx, fl)
-		case view.Len() > small:
-			return r.unknown(ReasonTooMany, fmt.Errorf("more than %d objects in the cache", small))
-		default:
-			return r.concluded(r.proveByList(ctx, fl, view, small, wait))
 		}
+		return prove(ctx, r, fl, view)
 	})
 	p.opts.Metrics.Proof(proof, p.opts.Clock.Since(start))
 	return proof, err
@@ -123,28 +132,7 @@ func (r *resource) holdsAtMost(objects int) bool {
 // the short metadata watch, whatever the size of the collection. So it costs one request and, unless
 // something is missing, one bookmark.
 func (p *Prover) ProveByWatch(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time) (Proof, error) {
-	r := p.registered(gvr)
-	if r == nil {
-		err := fmt.Errorf("proving %s: %w", gvr.GroupResource(), ErrNotRegistered)
-		return (&failure{reason: ReasonNotRegistered, err: err}).proof(gvr), err
-	}
-	if proof, done := r.unprovable(); done {
-		return proof, nil
-	}
-	start := p.opts.Clock.Now()
-	proof, err := r.shareQuiet(ctx, asOf, func(ctx context.Context, fl *flight[Proof]) Proof {
-		r.mu.Lock()
-		view, held := r.view, r.held
-		r.mu.Unlock()
-		if held != "" {
-			// No watch can say anything of a history that is gone; a list can.
-			return r.proveQuiet(ctx, fl)
-		}
-		if view == nil {
-			return r.unknown(ReasonNotRegistered, errors.New("the cache is gone"))
-		}
+	return p.quietly(ctx, gvr, asOf, func(ctx context.Context, r *resource, fl *flight[Proof], view CacheView) Proof {
 		return r.concluded(r.proveByWatch(ctx, fl, view))
 	})
-	p.opts.Metrics.Proof(proof, p.opts.Clock.Since(start))
-	return proof, err
 }

@@ -157,5 +157,5 @@ func (r *reporter) reportNodes(_ context.Context, cause string) {
 		return
 	}
 	object := &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: corev1.NamespaceNodeLease}
-	r.events.Event(object, corev1.EventTypeWarning, LeasesUnverifiedReason, fmt.Sprintf("For more than a minute dead nodes cannot be told from live ones, so none is marked: %s", cause))
+	r.events.Event(object, corev1.EventTypeWarning, LeasesUnverifiedReason, fmt.Sprintf("For more than a minute no silent node has been marked NotReady, because it may be alive: %s", cause))
 }

@@ -41,7 +41,8 @@ type proofs struct {
 	onFenced func(schema.GroupVersionResource, freshness.Fence)
 }
 
-// The budget is for the monitor, which takes no more than 40 requests a second, and 20 for what waits.
+// The budget is far above what is used: the monitor takes 2 requests a second, and proofs for decisions at most one
+// for a resource in 2 s. It bounds what many resources at once, or a mistake, could cost the server.
 const (
 	proverQPS   = 60
 	proverBurst = 80
