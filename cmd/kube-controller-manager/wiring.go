@@ -24,6 +24,9 @@ var page = &stalenessmonitor.Page{}
 // watches are those of the informers, if the monitor is on.
 var watches = wiring.NewWatches()
 
+// handlers are those of all informers, if the monitor is on.
+var handlers = wiring.NewHandlers()
+
 // prepare opens, once the gates are known and before anything runs, the seams that are not for one term of
 // leadership. With both gates off it changes nothing.
 func prepare() {
@@ -36,7 +39,7 @@ func prepare() {
 		app.WrapClients(clients)
 	}
 	if page.Monitoring {
-		app.WrapInformerFactory(wiring.ObserveFactory)
+		app.WrapInformerFactory(handlers.ObserveFactory)
 		app.WrapInformerClients(watches.Clients)
 		metrics.SetCaches(page.Caches)
 	}
@@ -80,7 +83,8 @@ func wire(ctx context.Context, controllerContext *app.ControllerContext, root cl
 		consistency.SetProvider(w.Store)
 	}
 	if page.Monitoring {
-		w.Monitor(wiring.Informers(ctx, controllerContext.InformerFactory, controllerContext.ObjectOrMetadataInformerFactory, controllerContext.RESTMapper), watches)
+		controllerContext.InformerFactory = handlers.Factory(controllerContext.InformerFactory)
+		w.Monitor(wiring.Informers(ctx, controllerContext.InformerFactory, controllerContext.ObjectOrMetadataInformerFactory, controllerContext.RESTMapper), watches, handlers)
 	}
 	return nil
 }

@@ -157,7 +157,7 @@ func (Tracker) Init(controller string, resources ...schema.GroupResource) {
 		for _, outcome := range []rvtracker.Outcome{rvtracker.OutcomeRewound, rvtracker.OutcomeAbandoned, rvtracker.OutcomeUndone} {
 			droppedRecords.WithLabelValues(controller, r.Group, r.Resource, string(outcome)).Add(0)
 		}
-		for _, origin := range []rvtracker.RVOrigin{rvtracker.OriginStore, rvtracker.OriginDelivery, rvtracker.OriginWrite, rvtracker.OriginFence} {
+		for _, origin := range []rvtracker.RVOrigin{rvtracker.OriginStore, rvtracker.OriginWrite, rvtracker.OriginFence} {
 			incomparable.WithLabelValues(r.Group, r.Resource, string(origin)).Add(0)
 		}
 		regressions.WithLabelValues(r.Group, r.Resource).Add(0)

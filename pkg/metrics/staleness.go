@@ -40,6 +40,9 @@ var (
 	probeInterval = metrics.NewDesc(informers+"_probe_interval_seconds",
 		"How long after a proof the monitor asks about an informer's cache again, if nothing is amiss. Caches that protected controllers read are asked about so often that they stay within 15 s; the others share what is left of 2 requests a second.",
 		byResource, nil, metrics.ALPHA, "")
+	handlerLag = metrics.NewDesc(informers+"_handler_lag_seconds",
+		"For how long an informer's cache has had something that an event handler was not handed yet, by the package that added the handler. 0 for one that is not behind.",
+		with("handler"), nil, metrics.ALPHA, "")
 
 	stateChanges = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: informers, Name: "state_changes_total", StabilityLevel: metrics.ALPHA,
@@ -193,7 +196,7 @@ func SetCaches(read func() []stalenessmonitor.Cache) {
 
 // DescribeWithStability implements metrics.StableCollector.
 func (*caches) DescribeWithStability(ch chan<- *metrics.Desc) {
-	for _, d := range []*metrics.Desc{stalenessSeconds, stalenessState, stalenessLag, lastProof, probeInterval} {
+	for _, d := range []*metrics.Desc{stalenessSeconds, stalenessState, stalenessLag, lastProof, probeInterval, handlerLag} {
 		ch <- d
 	}
 }
@@ -210,10 +213,16 @@ func (c *caches) CollectWithStability(ch chan<- metrics.Metric) {
 		ch <- metrics.NewLazyConstMetric(d, metrics.GaugeValue, value, labels...)
 	}
 	for _, cache := range read() {
-		if !cache.Served() || !cache.Measured() {
+		if !cache.Served() {
 			continue
 		}
 		r := cache.Resource
+		for _, h := range cache.Handlers {
+			gauge(handlerLag, h.Lag.Seconds(), labels(r, h.Name))
+		}
+		if !cache.Measured() {
+			continue
+		}
 		for _, state := range stalenessmonitor.States() {
 			value := 0.0
 			if state == cache.State {

@@ -76,7 +76,8 @@ func TestCaches(t *testing.T) {
 		return []stalenessmonitor.Cache{
 			{
 				Resource: widgets, State: stalenessmonitor.Stalled, Every: 13 * time.Second, Proven: time.UnixMilli(1_000_500), Age: 12500 * time.Millisecond,
-				Lag: stalenessmonitor.Lag{Watch: 7, Queue: 2},
+				Lag:      stalenessmonitor.Lag{Watch: 7, Queue: 2},
+				Handlers: []stalenessmonitor.Handler{{Name: "garbagecollector", Lag: 90 * time.Second}, {Name: "resourcequota"}},
 			},
 			{Resource: schema.GroupVersionResource{Resource: "unproven"}, State: stalenessmonitor.Unknown, Reason: stalenessmonitor.ReasonNotSynced},
 			{Resource: schema.GroupVersionResource{Resource: "unasked"}, State: stalenessmonitor.Unknown, Reason: stalenessmonitor.ReasonNotProbed},
@@ -104,5 +105,9 @@ informer_staleness_lag_resource_versions{group="",resource="unproven",version=""
 # TYPE informer_staleness_probe_interval_seconds gauge
 informer_staleness_probe_interval_seconds{group="example.com",resource="widgets",version="v1"} 13
 informer_staleness_probe_interval_seconds{group="",resource="unproven",version=""} 0
-`), informers+"_probe_interval_seconds", informers+"_seconds", informers+"_last_proof_timestamp_seconds", informers+"_lag_resource_versions"))
+# HELP informer_staleness_handler_lag_seconds [ALPHA] For how long an informer's cache has had something that an event handler was not handed yet, by the package that added the handler. 0 for one that is not behind.
+# TYPE informer_staleness_handler_lag_seconds gauge
+informer_staleness_handler_lag_seconds{group="example.com",handler="garbagecollector",resource="widgets",version="v1"} 90
+informer_staleness_handler_lag_seconds{group="example.com",handler="resourcequota",resource="widgets",version="v1"} 0
+`), informers+"_handler_lag_seconds", informers+"_probe_interval_seconds", informers+"_seconds", informers+"_last_proof_timestamp_seconds", informers+"_lag_resource_versions"))
 }

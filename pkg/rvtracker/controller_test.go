@@ -240,15 +240,7 @@ func TestPlainStoreIsPolled(t *testing.T) {
 	store := &plainStore{}
 	store.set("5", nil)
 	c := b.tracker.ForController("job", map[schema.GroupResource]Store{pods: store}, func(n types.NamespacedName) { b.woken = append(b.woken, n) })
-	d := c.sources[pods].NewDelivery("job")
 	c.WroteAt(dsA, "u", pods, "10")
-	requireNotReady(t, c.EnsureReady(dsA))
-	store.set("10", nil)
-	d.Event("7") // a handler that lags makes the tracker look at the store
-	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
-	require.Equal(t, "7", d.RV())
-
-	c.WroteAt(dsA, "u", pods, "20")
 	requireNotReady(t, c.EnsureReady(dsA))
 	store.set("20", nil)
 	require.NoError(t, c.EnsureReady(dsA), "EnsureReady reads the store")
@@ -275,7 +267,9 @@ func TestRegisterIsIdempotent(t *testing.T) {
 func TestIntrospection(t *testing.T) {
 	b := newBench(t, Options{})
 	b.pods.apply("5")
-	b.source(pods).NewDelivery("ds").Bookmark("4")
+	handler := NewDelivery("ds")
+	handler.Bookmark("4")
+	b.source(pods).Follow(func() []*Delivery { return []*Delivery{handler} })
 	b.c.WroteAt(dsB, "ub", pods, "10")
 	b.c.WroteAt(dsA, "ua", pods, "11")
 	requireNotReady(t, b.c.EnsureReady(dsB))
@@ -294,11 +288,10 @@ func TestIntrospection(t *testing.T) {
 func TestMetricsOfIgnoredRVs(t *testing.T) {
 	b := newBench(t, Options{})
 	b.pods.apply("")
-	b.source(pods).NewDelivery("x").Event("y")
 	b.c.WroteAt(dsA, "u", pods, "0")
 	b.c.WroteAt(dsA, "u", schema.GroupResource{Resource: "x"}, "1")
 	b.source(pods).ObserveFence(b.source(pods).BeginFence(), "opaque")
-	for _, what := range []string{"incomparableStore", "incomparableDelivery", "incomparableWrite", "incomparableFence", "untracked"} {
+	for _, what := range []string{"incomparableStore", "incomparableWrite", "incomparableFence", "untracked"} {
 		require.Equal(t, 1, b.metrics.count(what), what)
 	}
 }

@@ -3,144 +3,56 @@
 
 package rvtracker
 
-import (
-	"context"
-	"errors"
-	"fmt"
-)
+import "sync/atomic"
 
-// ErrNotRunning is returned to a waiter when the tracker is not running.
-var ErrNotRunning = errors.New("tracker is not running")
-
-// Delivery is how far one event handler of an informer has been handed events.
-// It is never ahead of the store. Event and Bookmark are for the handler's own
-// goroutine; the other methods are safe for concurrent use.
+// Delivery is how far one event handler of an informer has been handed events, which may be less than the store has: each
+// handler has a queue of its own. Event and Bookmark are for the handler's own goroutine; they take no lock and
+// allocate nothing. The other methods are safe for concurrent use.
 type Delivery struct {
-	line
-	src  *Source
 	name string
+	cur  atomic.Uint64
 }
 
-// NewDelivery adds a handler's delivered RV to the source. name shows in Sources.
-func (s *Source) NewDelivery(name string) *Delivery {
-	d := &Delivery{src: s, name: name}
+// NewDelivery returns the delivery of a handler that has been handed nothing yet.
+func NewDelivery(name string) *Delivery { return &Delivery{name: name} }
+
+// Name is that of the handler.
+func (d *Delivery) Name() string { return d.name }
+
+// Event tells that the handler has handled an event of an object at rv. A list and a resync bring objects in any
+// order, so an event never takes the delivery back.
+func (d *Delivery) Event(rv string) {
+	if v, ok := parseFast(rv); ok && v > d.cur.Load() {
+		d.cur.Store(v)
+	}
+}
+
+// Bookmark tells that everything up to rv has been handed to the handler, and nothing after it. Plug it into
+// ResourceEventHandlerFuncs.BookmarkFunc (KEP-5647).
+func (d *Delivery) Bookmark(rv string) {
+	if v, ok := parseFast(rv); ok {
+		d.cur.Store(v)
+	}
+}
+
+// Position is the RV up to which the handler has been handed everything, but for a list whose end it has not reached yet.
+// It is 0 before the first, and leaves out RVs that are no numbers of up to 19 digits.
+func (d *Delivery) Position() uint64 { return d.cur.Load() }
+
+// Follow has the source show the deliveries of its handlers: deliveries returns those that there are now.
+func (s *Source) Follow(deliveries func() []*Delivery) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
-	d.init(s.t)
-	s.deliveries = append(s.deliveries, d)
-	return d
+	s.deliveries = deliveries
 }
 
-// Bookmark tells that everything up to rv has been handed to the handler. Plug it
-// into ResourceEventHandlerFuncs.BookmarkFunc (KEP-5647).
-func (d *Delivery) Bookmark(rv string) { d.Event(rv) }
-
-// Event tells that the event of an object at rv has been handled. For a store
-// that does not report by itself it also makes the tracker read the store's RV.
-func (d *Delivery) Event(rv string) {
-	if !d.src.hooked {
-		d.src.poll()
-	}
-	lo, ok := parseFast(rv)
-	if !ok {
-		d.slow(rv)
-		return
-	}
-	d.cur.Store(lo)
-	if lo >= d.gate.Load() {
-		d.touch()
-	}
-}
-
-func (d *Delivery) slow(rv string) {
-	v, ok := parseVersion(rv)
-	d.t.mu.Lock()
-	defer d.t.mu.Unlock()
-	if !ok {
-		d.t.opts.Metrics.Incomparable(d.src.resource, OriginDelivery)
-		return
-	}
-	d.set(v)
-	d.touch()
-}
-
-// RV is the last comparable RV delivered, or "".
-func (d *Delivery) RV() string {
-	d.t.mu.Lock()
-	defer d.t.mu.Unlock()
-	return d.pos().String()
-}
-
-// Reached says whether the handler has been handed everything up to rv.
-func (d *Delivery) Reached(rv string) bool {
-	v, ok := parseVersion(rv)
-	if !ok {
-		return false
-	}
-	d.t.mu.Lock()
-	defer d.t.mu.Unlock()
-	d.settle()
-	return d.reached(v)
-}
-
-// Wait returns nil once the handler has been handed everything up to rv; see
-// Source.Wait for errors.
-func (d *Delivery) Wait(ctx context.Context, rv string) error {
-	return d.t.wait(ctx, d.src, &d.line, rv)
-}
-
-// Wait returns nil once the store has reached rv. Otherwise the error wraps
-// ctx's, ErrRewound, ErrUnprovable (rv cannot be compared), ErrUnregistered or ErrNotRunning.
-func (s *Source) Wait(ctx context.Context, rv string) error {
-	s.poll()
-	return s.t.wait(ctx, s, &s.line, rv)
-}
-
-func (t *Tracker) wait(ctx context.Context, s *Source, l *line, rv string) error {
-	v, ok := parseVersion(rv)
-	if !ok {
-		return fmt.Errorf("waiting for %s at resource version %q: %w", s.resource, rv, ErrUnprovable)
-	}
-	done := make(chan error, 1)
-	r := &record{idx: -1, extra: &extra{line: l, fn: func(err error) { done <- err }}}
-
-	t.mu.Lock()
-	if l == &s.line {
-		s.settleLocked()
-	} else {
-		l.settle()
-	}
-	if l.reached(v) {
-		t.mu.Unlock()
+// Deliveries are those of the handlers of the source's informer; none if it was not told of them.
+func (s *Source) Deliveries() []*Delivery {
+	s.t.mu.Lock()
+	deliveries := s.deliveries
+	s.t.mu.Unlock()
+	if deliveries == nil {
 		return nil
 	}
-	if s.unregistered {
-		t.mu.Unlock()
-		return fmt.Errorf("waiting for %s at resource version %s: %w", s.resource, rv, ErrUnregistered)
-	}
-	if !t.running {
-		t.mu.Unlock()
-		return fmt.Errorf("waiting for %s at resource version %s: %w", s.resource, rv, ErrNotRunning)
-	}
-	r.fseq = t.fenceSeq
-	r.setAwaited(v)
-	l.heap.push(r)
-	l.setGate()
-	t.mu.Unlock()
-
-	select {
-	case err := <-done:
-		if err != nil {
-			return fmt.Errorf("waiting for %s at resource version %s: %w", s.resource, rv, err)
-		}
-		return nil
-	case <-ctx.Done():
-		t.mu.Lock()
-		if r.idx >= 0 {
-			l.heap.remove(r)
-			l.setGate()
-		}
-		t.mu.Unlock()
-		return fmt.Errorf("waiting for %s at resource version %s: %w", s.resource, rv, context.Cause(ctx))
-	}
+	return deliveries()
 }

@@ -144,13 +144,6 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 		s.floor = version{}
 	}
 	s.settleLocked()
-	for _, d := range s.deliveries {
-		if v.less(d.pos()) {
-			d.hold()
-		}
-		d.expel(token, v)
-		d.setGate()
-	}
 	s.expel(token, v)
 
 	var freed []*record

@@ -76,7 +76,7 @@ type SourceInfo struct {
 	Records int
 	// Hooked: the store reports by itself (our client-go), else it is polled.
 	Hooked bool
-	// Delivered has the delivered RV by the name given to NewDelivery.
+	// Delivered is how far each event handler of its informer is.
 	Delivered []DeliveryInfo
 }
 
@@ -89,18 +89,20 @@ type DeliveryInfo struct {
 // Sources returns every registered store, sorted by resource.
 func (t *Tracker) Sources() []SourceInfo {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	sources := slices.Clone(t.sources)
+	t.mu.Unlock()
 	sortSources(sources)
 	out := make([]SourceInfo, 0, len(sources))
 	for _, s := range sources {
+		t.mu.Lock()
 		info := SourceInfo{Resource: s.resource, StoreRV: s.pos().String(), Epoch: s.epoch,
 			Regressions: s.regressions, Records: s.records, Hooked: s.hooked}
 		if !s.usable() {
 			info.Blocked, _, _ = s.why(nil)
 		}
-		for _, d := range s.deliveries {
-			info.Delivered = append(info.Delivered, DeliveryInfo{Name: d.name, RV: d.pos().String()})
+		t.mu.Unlock()
+		for _, d := range s.Deliveries() {
+			info.Delivered = append(info.Delivered, DeliveryInfo{Name: d.name, RV: version{lo: d.Position()}.String()})
 		}
 		out = append(out, info)
 	}

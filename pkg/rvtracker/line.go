@@ -8,8 +8,8 @@ import "sync/atomic"
 // noGate lets every RV pass that fits 64 bits; longer ones take the slow path.
 const noGate = bigLo
 
-// line is a position in a resource's RVs that moves with events, and the records
-// that wait for it: the store of an informer, or one of its handlers.
+// line is a position in a resource's RVs that moves with events, that of an informer's
+// store, and the records that wait for it.
 //
 // No wake is lost because both sides write before they read: an event stores cur
 // and then loads gate; whoever waits stores gate and then loads cur (setGate).
@@ -40,7 +40,6 @@ type line struct {
 func (l *line) init(t *Tracker) {
 	l.t = t
 	l.gate.Store(noGate)
-	t.lines = append(t.lines, l)
 }
 
 func (l *line) pos() version {

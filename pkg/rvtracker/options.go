@@ -101,8 +101,6 @@ type RVOrigin string
 const (
 	// OriginStore: from an informer's store.
 	OriginStore RVOrigin = "Store"
-	// OriginDelivery: from an event handler.
-	OriginDelivery RVOrigin = "Delivery"
 	// OriginWrite: from the response to a write. That write is not protected.
 	OriginWrite RVOrigin = "Write"
 	// OriginFence: from a fence. That fence proves nothing.

@@ -326,13 +326,11 @@ func TestADeleteWithoutEffectDoesNotHoldForEver(t *testing.T) {
 func TestWait(t *testing.T) {
 	b := newBench(t, Options{})
 	s := b.source(pods)
-	d := s.NewDelivery("taints")
 	b.pods.apply("5")
 	ctx, cancel := context.WithCancel(t.Context())
 	require.NoError(t, s.Wait(ctx, "5"))
 	require.ErrorIs(t, s.Wait(ctx, "x"), ErrUnprovable)
 	require.True(t, s.Reached("5"))
-	require.False(t, d.Reached("5"))
 
 	wait := func(w func(context.Context, string) error, l *line, rv string) chan error {
 		done := make(chan error, 1)
@@ -343,27 +341,15 @@ func TestWait(t *testing.T) {
 		return done
 	}
 	stored := wait(s.Wait, &s.line, "10")
-	delivered := wait(d.Wait, &d.line, "10")
 	b.pods.apply("10")
 	b.pump()
 	require.NoError(t, <-stored)
-	d.Event("9")
-	b.pump()
-	require.Empty(t, delivered)
-	d.Bookmark("10")
-	b.pump()
-	require.NoError(t, <-delivered)
 
 	rewound := wait(s.Wait, &s.line, "110")
-	rewoundD := wait(d.Wait, &d.line, "110")
 	require.Equal(t, VerdictRewind, s.ObserveFence(s.BeginFence(), "4"))
 	b.pump()
 	require.ErrorIs(t, <-rewound, ErrRewound)
-	require.ErrorIs(t, <-rewoundD, ErrRewound)
-	require.False(t, d.Reached("3"), "the handler has been handed another history")
 	b.pods.apply("4")
-	d.Bookmark("4")
-	require.True(t, d.Reached("3"))
 
 	cancelled := wait(s.Wait, &s.line, "20")
 	cancel()

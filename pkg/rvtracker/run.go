@@ -39,15 +39,15 @@ func (t *Tracker) stop() {
 			}
 		})
 	}
-	for _, l := range t.lines {
-		for i := len(l.heap) - 1; i >= 0; i-- {
-			if r := l.heap[i].rec; r.owner == nil {
-				l.heap.remove(r)
+	for _, s := range t.sources {
+		for i := len(s.heap) - 1; i >= 0; i-- {
+			if r := s.heap[i].rec; r.owner == nil {
+				s.heap.remove(r)
 				t.call(r.extra.fn, ErrNotRunning)
-				i = len(l.heap)
+				i = len(s.heap)
 			}
 		}
-		l.setGate()
+		s.setGate()
 	}
 	t.mu.Unlock()
 	t.deliver()
@@ -85,12 +85,6 @@ func (t *Tracker) wakePass() {
 			}
 		}
 		s.sweep = false
-	}
-	for _, l := range t.lines {
-		if l.dirty.Swap(false) { // only deliveries are left
-			l.settle()
-			t.drain(l, now)
-		}
 	}
 	t.deferring = false
 	for _, c := range t.controllers {

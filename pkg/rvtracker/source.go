@@ -44,7 +44,7 @@ type Source struct {
 	users       []*Controller
 	side        []*record
 	records     int
-	deliveries  []*Delivery
+	deliveries  func() []*Delivery
 	// live is the highest RV that a fence has returned in this epoch.
 	live version
 

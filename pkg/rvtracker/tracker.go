@@ -30,7 +30,6 @@ type Tracker struct {
 	fenceSeq    uint32
 	sources     []*Source
 	byStore     map[Store]*Source
-	lines       []*line
 	controllers []*Controller
 	ready       []*owner // to be woken, on the waker's goroutine
 	spare       []*owner // ready's memory, reused

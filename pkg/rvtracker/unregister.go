@@ -5,20 +5,19 @@ package rvtracker
 
 import "slices"
 
-// Unregister forgets a store and returns its source, or nil if it was not registered, or if a controller or a
-// delivery still needs it. Nothing is asked or counted for the source from then on; who waits for it gets
+// Unregister forgets a store and returns its source, or nil if it was not registered, or if a controller
+// still needs it. Nothing is asked or counted for the source from then on; who waits for it gets
 // ErrUnregistered. The store may still call Observe, to no effect. Registering it again makes a new source. It
-// must not be called while ForController or NewDelivery is, for the same store.
+// must not be called while ForController is, for the same store.
 func (t *Tracker) Unregister(store Store) *Source {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.byStore[store]
-	if s == nil || len(s.users) > 0 || len(s.deliveries) > 0 {
+	if s == nil || len(s.users) > 0 {
 		return nil
 	}
 	delete(t.byStore, store)
 	t.sources = slices.DeleteFunc(t.sources, func(other *Source) bool { return other == s })
-	t.lines = slices.DeleteFunc(t.lines, func(l *line) bool { return l == &s.line })
 	s.unregistered = true
 	for len(s.heap) > 0 { // No controller uses it, so these are bare waiters.
 		r := s.heap[0].rec

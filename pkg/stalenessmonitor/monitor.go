@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 const (
@@ -74,6 +75,8 @@ type Options struct {
 	Register func(resource schema.GroupVersionResource, informer Informer)
 	// Forget undoes Register, after the last probe.
 	Forget func(resource schema.GroupVersionResource, informer Informer)
+	// Handlers, unless nil, returns how far the event handlers of a resource's informer are now.
+	Handlers func(resource schema.GroupVersionResource) []*rvtracker.Delivery
 	// Stalled, unless nil, is called every second for a cache that has been stalled for stalledFor: what can
 	// be done about it is not the monitor's business. It must return at once.
 	Stalled func(resource schema.GroupVersionResource, reason string)
@@ -93,6 +96,9 @@ type Monitor struct {
 func New(opts Options) *Monitor {
 	if opts.Protected == nil {
 		opts.Protected = func(schema.GroupVersionResource) bool { return false }
+	}
+	if opts.Handlers == nil {
+		opts.Handlers = func(schema.GroupVersionResource) []*rvtracker.Delivery { return nil }
 	}
 	now := time.Now()
 	return &Monitor{opts: opts, pace: newPace(now), contact: contact{answered: now}, caches: map[schema.GroupVersionResource]*probed{}}

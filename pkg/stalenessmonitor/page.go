@@ -103,6 +103,16 @@ type view struct {
 	Caches      []cacheView
 	Waits       []Wait
 	Counts      map[State]int
+	// Handlers is how many event handlers there are, Behind those that are behind, furthest first.
+	Handlers int
+	Behind   []handlerView
+}
+
+type handlerView struct {
+	Handler
+	Resource schema.GroupResource
+	// Stored is the resource version of the store.
+	Stored string
 }
 
 type cacheView struct {
@@ -120,8 +130,15 @@ func (p *Page) view() view {
 		}
 		v.Caches = append(v.Caches, cv)
 		v.Counts[c.State]++
+		v.Handlers += len(c.Handlers)
+		for _, h := range c.Handlers {
+			if h.Lag > 0 {
+				v.Behind = append(v.Behind, handlerView{h, c.Resource.GroupResource(), c.Stored})
+			}
+		}
 	}
 	slices.SortStableFunc(v.Caches, func(a, b cacheView) int { return cmp.Compare(urgency(a.State), urgency(b.State)) })
+	slices.SortStableFunc(v.Behind, func(a, b handlerView) int { return cmp.Compare(b.Lag, a.Lag) })
 	for _, t := range terms {
 		v.Waits = append(v.Waits, t.Waits()...)
 	}

@@ -35,6 +35,7 @@ func exampleTerm() *term {
 			{
 				Resource: pods, State: Stalled, Reason: ReasonWatch, Detail: "lacks <b>3</b> changes", Since: now.Add(-90 * time.Second),
 				Proven: now.Add(-95 * time.Second), Age: 95 * time.Second, Stored: "10", Received: "12", Fenced: "90", Lag: Lag{Watch: 78, Queue: 2},
+				Handlers: []Handler{{Name: "tainteviction", Delivered: "4", Lag: 75 * time.Second, Stalled: true}, {Name: "daemon", Delivered: "10"}},
 			},
 		},
 		waits: []Wait{{Controller: "daemonset", Owner: "default/web", Resource: schema.GroupResource{Resource: "pods"}, For: "resource version 12", Why: "Write", Since: now.Add(-time.Minute)}},
@@ -60,6 +61,7 @@ func TestPageForms(t *testing.T) {
 		"curl":       {Path, "*/*", "text/plain; charset=utf-8", "daemonsets.apps"},
 		"no accept":  {Path, "", "text/plain; charset=utf-8", "default/web"},
 		"tool":       {Path, "application/json", "application/json", `"apiVersion": "stalenessz.fresh-kcm.io/v1alpha1"`},
+		"handlers":   {Path, browser, "text/html; charset=utf-8", `<td>tainteviction</td><td>pods</td><td class="n state stalled">1m15s</td><td>no</td><td class="n">6</td>`},
 		"asked json": {Path + "?format=json", browser, "application/json", `"kind": "Stalenessz"`},
 		"asked text": {Path + "?format=text", browser, "text/plain; charset=utf-8", "78 in the watch, 2 in the queue"},
 	} {
@@ -98,6 +100,9 @@ func TestPageJSON(t *testing.T) {
 	require.Equal(t, Stalled, stalled.State)
 	require.InDelta(t, 95, *stalled.AgeSeconds, 1)
 	require.Equal(t, 7, stalled.Objects)
+	require.Equal(t, []StalenesszHandler{
+		{Name: "tainteviction", DeliveredResourceVersion: "4", LagSeconds: 75, Stalled: true}, {Name: "daemon", DeliveredResourceVersion: "10"},
+	}, stalled.Handlers)
 	require.Equal(t, []float64{-1, 4}, got.Caches[1].AgeHistorySeconds)
 	require.Len(t, got.Waits, 1)
 	require.InDelta(t, 60, got.Waits[0].WaitSeconds, 1)

@@ -81,6 +81,7 @@ type probed struct {
 	failure, failureErr       string
 	undecidedFor, undecidedBy string
 	rewound                   bool
+	backlog                   backlog
 	history                   []Sample
 }
 
@@ -190,6 +191,7 @@ func (c *probed) sample(ctx context.Context) {
 	}
 	c.sampled = now
 	c.mu.Unlock()
+	c.sampleHandlers(ctx, rv, now)
 	c.evaluate(ctx)
 }
 
@@ -311,12 +313,14 @@ func (c *probed) snapshot() Cache {
 	if proven {
 		out.Proven, out.Age = proof.At, time.Since(proof.At)
 	}
+	deliveries := c.m.opts.Handlers(c.gvr)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out.State, out.Reason, out.Detail, out.Since = c.state, c.reason, c.detail, c.since
 	out.Stored, out.Fenced, out.Probed = c.stored, c.fences[0].ResourceVersion, c.began
 	out.Protected, out.Every = c.protected, c.every(time.Now())
 	out.Lag = c.lag(out.Received)
+	out.Handlers = c.backlog.handlers(deliveries, time.Now())
 	out.History = append([]Sample(nil), c.history...)
 	return out
 }

@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 )
 
 //go:embed stalenessz.html
@@ -87,6 +90,30 @@ func (v view) Summary() string {
 	return fmt.Sprintf("%d caches: %s", len(v.Caches), strings.Join(parts, ", "))
 }
 
+// LagText is the lag for a person.
+func (h handlerView) LagText() string { return seconds(h.Lag) }
+
+// Moves says whether the handler goes on.
+func (h handlerView) Moves() string {
+	if h.Stalled {
+		return "no"
+	}
+	return "yes"
+}
+
+// Changes is how far the handler is behind, in resource versions.
+func (h handlerView) Changes() string {
+	if h.Delivered == "" {
+		return "–"
+	}
+	return strconv.FormatUint(freshness.Distance(h.Delivered, h.Stored), 10)
+}
+
+// HandlerSummary counts the handlers.
+func (v view) HandlerSummary() string {
+	return fmt.Sprintf("%d of %d event handlers behind their informer's cache", len(v.Behind), v.Handlers)
+}
+
 // Notice says what the tables cannot, or is empty.
 func (v view) Notice() string {
 	switch {
@@ -118,6 +145,17 @@ func (v view) text(w io.Writer) error {
 		fmt.Fprintln(table, "RESOURCE\tVERSION\tSTATE\tFOR\tAGE AT MOST\tASKED EVERY\tLAG\tOBJECTS\tREASON")
 		for _, c := range v.Caches {
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Name(), c.Resource.Version, c.State, v.For(c), c.AgeText(), c.EveryText(), c.LagText(), c.Objects, strings.TrimSuffix(c.Reason+": "+c.Detail, ": "))
+		}
+		table.Flush()
+		b.WriteString("\n")
+	}
+	if v.Handlers > 0 {
+		fmt.Fprintf(&b, "%s\n\n", v.HandlerSummary())
+	}
+	if len(v.Behind) > 0 {
+		fmt.Fprintln(table, "HANDLER\tRESOURCE\tLAG\tMOVES\tBEHIND (RVS)\tDELIVERED\tCACHE")
+		for _, h := range v.Behind {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.Name, h.Resource, h.LagText(), h.Moves(), h.Changes(), h.Delivered, h.Stored)
 		}
 		table.Flush()
 		b.WriteString("\n")

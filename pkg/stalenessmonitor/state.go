@@ -54,6 +54,20 @@ type Lag struct {
 	Queue uint64
 }
 
+// Handler is how far the event handlers that one package has added to an informer are behind its store. Of several it
+// is the one that is furthest behind.
+type Handler struct {
+	// Name is that of the package, such as "tainteviction".
+	Name string
+	// Delivered is the resource version up to which it was handed everything; empty before its first list.
+	Delivered string
+	// Lag is for how long the store has had something that the handler was not handed, by samples taken once a second. It is 0 for one
+	// that is not behind.
+	Lag time.Duration
+	// Stalled is true for one that is behind and was handed nothing for a Period.
+	Stalled bool
+}
+
 // Cache is what is known of one informer's cache at a time.
 type Cache struct {
 	Resource schema.GroupVersionResource
@@ -78,6 +92,8 @@ type Cache struct {
 	// controller reads the cache, so that its age is to stay within Bound.
 	Every     time.Duration
 	Protected bool
+	// Handlers are the event handlers of the informer, those that are furthest behind first.
+	Handlers []Handler
 	// History has the last samples, one in each Period, oldest first.
 	History []Sample
 }

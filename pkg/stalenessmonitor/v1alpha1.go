@@ -54,8 +54,22 @@ type StalenesszCache struct {
 	ReceivedResourceVersion string `json:"receivedResourceVersion,omitempty"`
 	FenceResourceVersion    string `json:"fenceResourceVersion,omitempty"`
 	Objects                 int    `json:"objects"`
+	// Handlers are the event handlers of the informer, those that are furthest behind its store first.
+	Handlers []StalenesszHandler `json:"handlers,omitempty"`
 	// AgeHistorySeconds has a sample for each 5 s, oldest first; -1 where nothing was proven.
 	AgeHistorySeconds []float64 `json:"ageHistorySeconds,omitempty"`
+}
+
+// StalenesszHandler is the event handlers that one package has added to an informer.
+type StalenesszHandler struct {
+	// Name is that of the package.
+	Name string `json:"name"`
+	// DeliveredResourceVersion is that up to which the handler was handed everything.
+	DeliveredResourceVersion string `json:"deliveredResourceVersion,omitempty"`
+	// LagSeconds is for how long the store has had something that the handler was not handed, 0 if there is nothing. Stalled is true if it
+	// was handed nothing for 5 s.
+	LagSeconds float64 `json:"lagSeconds"`
+	Stalled    bool    `json:"stalled"`
 }
 
 // StalenesszWait is something that waits for a cache.
@@ -89,6 +103,9 @@ func (v view) structured() Stalenessz {
 		if !c.Proven.IsZero() {
 			age, proven := v.Now.Sub(c.Proven).Seconds(), c.Proven
 			s.AgeSeconds, s.LastProof = &age, &proven
+		}
+		for _, h := range c.Handlers {
+			s.Handlers = append(s.Handlers, StalenesszHandler{Name: h.Name, DeliveredResourceVersion: h.Delivered, LagSeconds: h.Lag.Seconds(), Stalled: h.Stalled})
 		}
 		for _, sample := range c.History {
 			age := -1.0

@@ -28,7 +28,7 @@ import (
 func TestInformers(t *testing.T) {
 	typed := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
 	metadata := metadatainformer.NewSharedInformerFactory(metadatafake.NewSimpleMetadataClient(scheme.Scheme), 0)
-	observed := ObserveFactory(informerfactory.NewInformerFactory(typed, metadata))
+	observed := NewHandlers().ObserveFactory(informerfactory.NewInformerFactory(typed, metadata))
 
 	// A plural that nobody would guess.
 	mapper := meta.NewDefaultRESTMapper(nil)
@@ -103,7 +103,7 @@ func TestNothingIsKeptOfWhatIsNotFollowed(t *testing.T) {
 		gvr := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: fmt.Sprintf("things%d", i)}
 		for range 2 {
 			informer := metadata.ForResource(gvr).Informer()
-			w.follow(gvr, informer)
+			w.follow(gvr, informer, NewHandlers())
 			require.Len(t, w.tracker.Sources(), 1)
 			require.Len(t, w.proofs.sources, 1)
 			w.unfollow(gvr, informer)

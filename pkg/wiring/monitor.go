@@ -16,15 +16,18 @@ import (
 
 // Monitor measures how old the informers' caches are until the term of leadership ends. Its fences are
 // those of the proofs, so that what it has proven nobody else has to ask for. A watch that it finds stalled is
-// ended, if it is one of watches.
-func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalenessmonitor.Informer, watches *Watches) {
+// ended, if it is one of watches. How far event handlers are is told by handlers.
+func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalenessmonitor.Informer, watches *Watches, handlers *Handlers) {
 	m := stalenessmonitor.New(stalenessmonitor.Options{
 		Prover:    w.proofs.prover,
 		Metrics:   w.proofs.counts,
 		Informers: informers,
 		Protected: w.reads,
-		Register:  w.follow,
-		Forget:    w.unfollow,
+		Register: func(gvr schema.GroupVersionResource, informer stalenessmonitor.Informer) {
+			w.follow(gvr, informer, handlers)
+		},
+		Forget:   w.unfollow,
+		Handlers: w.deliveries,
 		Stalled: func(gvr schema.GroupVersionResource, reason string) {
 			if reason == stalenessmonitor.ReasonWatch {
 				w.proofs.counts.WatchesEnded(gvr, watches.End(w.ctx, gvr))
@@ -57,10 +60,20 @@ func (w *Wiring) reads(gvr schema.GroupVersionResource) bool {
 	return false
 }
 
-// follow has the tracker and the prover look at an informer's cache.
-func (w *Wiring) follow(gvr schema.GroupVersionResource, informer stalenessmonitor.Informer) {
+// follow has the tracker and the prover look at an informer's cache, and the tracker at its handlers.
+func (w *Wiring) follow(gvr schema.GroupVersionResource, informer stalenessmonitor.Informer, handlers *Handlers) {
 	store := informer.GetStore()
-	w.proofs.view(gvr, store, w.tracker.Register(gvr.GroupResource(), store))
+	source := w.tracker.Register(gvr.GroupResource(), store)
+	source.Follow(func() []*rvtracker.Delivery { return handlers.deliveries(store) })
+	w.proofs.view(gvr, store, source)
+}
+
+// deliveries are those of the handlers of an informer that is followed.
+func (w *Wiring) deliveries(gvr schema.GroupVersionResource) []*rvtracker.Delivery {
+	if source := w.proofs.source(gvr); source != nil {
+		return source.Deliveries()
+	}
+	return nil
 }
 
 // unfollow undoes follow, unless a controller waits for its own writes in that cache.

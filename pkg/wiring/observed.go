@@ -20,6 +20,7 @@ import (
 // informer that the factory itself keeps.
 type observedFactory struct {
 	informerfactory.InformerFactory
+	handlers *Handlers
 
 	mu    sync.Mutex
 	asked map[schema.GroupVersionResource]*asked
@@ -33,11 +34,12 @@ type asked struct {
 	abandoned bool
 }
 
-// ObserveFactory notes which informers the garbage collector and quota use, whatever their types. Both run the
+// ObserveFactory notes which informers the garbage collector and quota use, whatever their types, and how far the
+// handlers are that are added to them. Both run the
 // controller of an informer for as long as discovery shows its resource. The informer itself goes on for ever,
 // also when its resource is served under another version or not at all any more.
-func ObserveFactory(factory informerfactory.InformerFactory) informerfactory.InformerFactory {
-	return &observedFactory{InformerFactory: factory, asked: map[schema.GroupVersionResource]*asked{}}
+func (h *Handlers) ObserveFactory(factory informerfactory.InformerFactory) informerfactory.InformerFactory {
+	return &observedFactory{InformerFactory: factory, handlers: h, asked: map[schema.GroupVersionResource]*asked{}}
 }
 
 // ForResource implements informerfactory.InformerFactory.
@@ -49,9 +51,9 @@ func (f *observedFactory) ForResource(gvr schema.GroupVersionResource) (informer
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.asked[gvr] == nil {
-		f.asked[gvr] = &asked{informer: informer.Informer()}
+		f.asked[gvr] = &asked{informer: f.handlers.informer(informer.Informer())}
 	}
-	return observedGeneric{informer, func() func() { return f.use(gvr) }}, nil
+	return observedGeneric{handledGeneric{informer, f.handlers}, func() func() { return f.use(gvr) }}, nil
 }
 
 // use counts one more user until done is called, once.
@@ -81,13 +83,13 @@ func (f *observedFactory) inUse(out map[schema.GroupVersionResource]stalenessmon
 }
 
 type observedGeneric struct {
-	informers.GenericInformer
+	handledGeneric
 	use func() (done func())
 }
 
 // Informer implements informers.GenericInformer.
 func (g observedGeneric) Informer() cache.SharedIndexInformer {
-	return observedInformer{g.GenericInformer.Informer(), g.use}
+	return observedInformer{g.handledGeneric.Informer(), g.use}
 }
 
 type observedInformer struct {

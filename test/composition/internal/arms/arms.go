@@ -127,8 +127,9 @@ func Start(ctx context.Context, arm Arm, server *model.Server, monitor bool) (*M
 		defer consistency.SetProvider(nil)
 		builder = wiring.Clients(builder, nil)
 		if monitor {
-			observed = wiring.ObserveFactory(observed)
-			m.Wiring.Monitor(wiring.Informers(ctx, typed, observed, mapper), watches)
+			handlers := wiring.NewHandlers()
+			typed, observed = handlers.Factory(typed), handlers.ObserveFactory(observed)
+			m.Wiring.Monitor(wiring.Informers(ctx, typed, observed, mapper), watches, handlers)
 		}
 	}
 	run, err := build(ctx, builder, typed)

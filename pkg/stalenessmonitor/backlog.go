@@ -1,0 +1,154 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stalenessmonitor
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+)
+
+const (
+	// handlerLate is how far behind a handler must be for the log to say so.
+	handlerLate = 10 * time.Second
+	// keptMarks is how many samples of a store are kept for its slowest handler. If they do not do, every other one
+	// is, so that the lag of one that is hours behind is exact to a percent.
+	keptMarks = 256
+)
+
+// backlog finds how far the handlers of an informer are behind its store. A handler that has not passed what the store
+// had at a sample is behind since that sample, or up to a second longer.
+type backlog struct {
+	// marks are where the store was when, as far as a handler has not passed them: oldest first, RVs rising.
+	marks []mark
+	// step is the least time between two marks.
+	step time.Duration
+	// last is the newest RV that the store was seen at.
+	last uint64
+	// seen are the handlers at the last sample.
+	seen map[*rvtracker.Delivery]*seenHandler
+}
+
+type mark struct {
+	rv uint64
+	at time.Time
+}
+
+// seenHandler is where a handler was last seen to be, since when, and whether the log has said that it is behind.
+type seenHandler struct {
+	position uint64
+	moved    time.Time
+	told     bool
+}
+
+// sample notes where the handlers are, and where the store was a moment before.
+func (b *backlog) sample(stored uint64, deliveries []*rvtracker.Delivery, now time.Time) {
+	if len(deliveries) == 0 {
+		*b = backlog{}
+		return
+	}
+	if stored < b.last {
+		b.marks = nil // The server was rewound, or a relist was answered by one that lags: nothing to compare with.
+	}
+	if stored != b.last {
+		b.last = stored
+		if n := len(b.marks); n == 0 || now.Sub(b.marks[n-1].at) >= b.step {
+			b.marks = append(b.marks, mark{stored, now})
+		}
+	}
+	was := b.seen
+	b.seen = make(map[*rvtracker.Delivery]*seenHandler, len(deliveries))
+	slowest := deliveries[0].Position()
+	for _, d := range deliveries {
+		position := d.Position()
+		slowest = min(slowest, position)
+		s := was[d]
+		if s == nil {
+			s = &seenHandler{position: position, moved: now}
+		} else if s.position != position {
+			s.position, s.moved = position, now
+		}
+		b.seen[d] = s
+	}
+	i, _ := slices.BinarySearchFunc(b.marks, slowest+1, func(m mark, rv uint64) int { return cmp.Compare(m.rv, rv) })
+	b.marks = slices.Delete(b.marks, 0, i)
+	if len(b.marks) == 0 {
+		b.step = 0
+		if slowest < stored {
+			b.marks = append(b.marks, mark{stored, now}) // A handler was added just now, or has just passed the last mark.
+		}
+	}
+	if len(b.marks) > keptMarks {
+		b.step = max(2*b.step, 2*sampleEvery)
+		thinned := b.marks[:0]
+		for i, m := range b.marks {
+			if i%2 == 0 {
+				thinned = append(thinned, m)
+			}
+		}
+		b.marks = thinned
+	}
+}
+
+// lag is for how long the store has had what a handler at position has not.
+func (b *backlog) lag(position uint64, now time.Time) time.Duration {
+	i, _ := slices.BinarySearchFunc(b.marks, position+1, func(m mark, rv uint64) int { return cmp.Compare(m.rv, rv) })
+	if i == len(b.marks) {
+		return 0
+	}
+	return max(0, now.Sub(b.marks[i].at))
+}
+
+// handlers says how far each is behind.
+func (b *backlog) handlers(deliveries []*rvtracker.Delivery, now time.Time) []Handler {
+	byName := make(map[string]Handler, len(deliveries))
+	for _, d := range deliveries {
+		position := d.Position()
+		h := Handler{Name: d.Name(), Lag: b.lag(position, now)}
+		if position > 0 {
+			h.Delivered = strconv.FormatUint(position, 10)
+		}
+		if s := b.seen[d]; s != nil && h.Lag > 0 {
+			h.Stalled = s.position == position && now.Sub(s.moved) >= Period
+		}
+		if other, known := byName[h.Name]; !known || other.Lag < h.Lag {
+			byName[h.Name] = h
+		}
+	}
+	return slices.SortedFunc(maps.Values(byName), func(a, b Handler) int {
+		return cmp.Or(cmp.Compare(b.Lag, a.Lag), strings.Compare(a.Name, b.Name))
+	})
+}
+
+// sampleHandlers looks at how far the handlers are, and says so if one has come to be far behind, or is no more.
+func (c *probed) sampleHandlers(ctx context.Context, rv string, now time.Time) {
+	stored, err := strconv.ParseUint(rv, 10, 64)
+	if err != nil {
+		return // It has no list yet, or cannot be compared.
+	}
+	deliveries := c.m.opts.Handlers(c.gvr)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.backlog.sample(stored, deliveries, now)
+	logger := klog.FromContext(ctx)
+	for d, s := range c.backlog.seen {
+		lag := c.backlog.lag(s.position, now)
+		switch {
+		case !s.told && lag >= handlerLate:
+			s.told = true
+			logger.Info("An event handler is behind its informer's cache", "resource", c.gvr, "handler", d.Name(), "lag", lag, "delivered", s.position, "cache", stored)
+		case s.told && lag == 0:
+			s.told = false
+			logger.Info("An event handler has caught up with its informer's cache", "resource", c.gvr, "handler", d.Name())
+		}
+	}
+}
