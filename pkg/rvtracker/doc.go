@@ -36,7 +36,9 @@
 // them later would not mean that the writes exist. Where lower writes followed on
 // the same record, it awaits the fence instead, which is past all of them; so does
 // a delete, whose object may have come back to life. If the store still shows the
-// time before the rewind, nobody may trust it until it moves.
+// time before the rewind, nobody may trust it until a list replaces its content: events
+// that were queued before the rewind may still come. If the server answers fences for
+// Options.MaxWait and no list comes, the store is trusted all the same.
 //
 // A write whose RV the store already has is normal: the event came before the
 // response. It is satisfied at once, unless the store had that RV before the request

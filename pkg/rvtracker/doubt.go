@@ -12,6 +12,7 @@ type doubt struct {
 	at     version // what the store showed when it was doubted
 	seq    uint32  // number of fences begun by then
 	fenced bool    // a fence begun since has proved no rewind
+	self   bool    // it is about the store's own list (relistedAhead)
 }
 
 // outsideInterval is how far apart two rewinds that Rewound is told of have to be, to be taken for two: the
@@ -40,21 +41,27 @@ func (t *Tracker) spread(from *Source, now time.Time) {
 		if s == from || s.held {
 			continue
 		}
-		s.doubted, s.doubt = true, doubt{since: now, at: s.pos(), seq: t.fenceSeq}
+		s.beDoubted(false)
 		s.settleLocked()
 		s.setGate()
-		s.askFence()
 	}
 	t.call(func(error) { t.opts.OnRewind() }, nil)
 }
 
-// trust ends the doubt if a fence has proved no rewind, and the store has moved since, as a relist makes it.
-// A store that stands still is trusted after a while: that of a quiet resource in an etcd of its own.
+// beDoubted begins a doubt: about all that the store shows, or, if it was listed anew, about that list.
+func (s *Source) beDoubted(relisted bool) {
+	s.doubted, s.replaced = true, relisted
+	s.doubt = doubt{since: s.t.opts.Clock.Now(), at: s.pos(), seq: s.t.fenceSeq, self: relisted}
+	s.askFence()
+}
+
+// trust ends the doubt if a fence has proved no rewind, and the content was replaced since. A store that does not tell of
+// that has to move, or is trusted after a while: it may be that of a quiet resource in an etcd of its own.
 func (s *Source) trust() {
 	if s.doubted && s.doubt.fenced &&
-		(s.pos().compare(s.doubt.at) != 0 || s.t.opts.Clock.Since(s.doubt.since) >= s.t.opts.Recheck) {
+		(s.renewed(s.doubt.at) || !s.tellsReplace && s.t.opts.Clock.Since(s.doubt.since) >= s.t.opts.Recheck) {
 		s.endDoubt()
 	}
 }
 
-func (s *Source) endDoubt() { s.doubted, s.doubt = false, doubt{} }
+func (s *Source) endDoubt() { s.doubted, s.doubt, s.replaced = false, doubt{}, false }

@@ -72,7 +72,7 @@ func TestADoubtedStoreIsListedAnewBeforeItIsTrusted(t *testing.T) {
 	e := requireNotReady(t, b.c.EnsureReady(dsA))
 	require.Equal(t, WhyDoubt, e.Why, "a fence above 50 does not tell which history the store shows")
 	require.ErrorContains(t, e, "rewound")
-	b.sets.apply("62")
+	b.sets.relist("62", nil)
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
 	require.NoError(t, b.c.EnsureReady(dsA))
 	require.Equal(t, 1, *relists)
@@ -104,6 +104,8 @@ func TestAFenceFromBeforeTheDoubtDoesNotEndIt(t *testing.T) {
 	require.Equal(t, VerdictConsistent, b.source(sets).ObserveFence(early, "90"))
 	require.Equal(t, WhyDoubt, b.tracker.Sources()[1].Blocked)
 	require.False(t, b.source(sets).Reached("51"))
+	b.sets.relist("51", nil)
+	require.False(t, b.source(sets).Reached("51"))
 	b.source(sets).ObserveFence(b.source(sets).BeginFence(), "91")
 	require.True(t, b.source(sets).Reached("51"))
 }
@@ -114,11 +116,91 @@ func TestADoubtEndsThoughTheStoreStandsStill(t *testing.T) {
 	b.pods.apply("63")
 	b.takeWoken()
 	b.safety(time.Second)
-	b.sets.apply("500")
 	require.Equal(t, WhyDoubt, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
-	b.safety(30 * time.Second)
-	require.Equal(t, []types.NamespacedName{dsA}, b.takeWokenNow())
+	b.safety(time.Minute)
+	require.Empty(t, b.takeWoken(), "time proves nothing")
+	b.sets.relist("500", nil)
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
 	require.NoError(t, b.c.EnsureReady(dsA))
+}
+
+// The server is there, but one of its objects cannot be listed.
+func TestAHoldIsBoundedThoughNoListComes(t *testing.T) {
+	b, _ := rewound(t, restoredFencer{pods: "62", sets: "62"}, "99")
+	b.safety(time.Second)
+	for range 9 {
+		b.safety(30 * time.Second)
+		requireNotReady(t, b.c.EnsureReady(dsA))
+	}
+	for range 3 {
+		b.safety(30 * time.Second)
+	}
+	require.NoError(t, b.c.EnsureReady(dsA))
+}
+
+// A store that does not tell of lists is trusted once it has moved, or after a while.
+func TestADoubtOfAPlainStore(t *testing.T) {
+	for _, moves := range []bool{true, false} {
+		b := newBench(t, Options{Fencer: restoredFencer{pods: "62", sets: "500"}, OnRewind: func() {}})
+		plain := &plainStore{rv: "500"}
+		c := b.tracker.ForController("plain", map[schema.GroupResource]Store{sets: plain}, func(types.NamespacedName) {})
+		b.pods.apply("100")
+		require.Equal(t, VerdictRewind, b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62"))
+		b.safety(time.Second)
+		require.Equal(t, WhyDoubt, requireNotReady(t, c.EnsureReady(dsA)).Why)
+		if moves {
+			plain.set("501", nil)
+		} else {
+			b.safety(30 * time.Second)
+		}
+		require.NoError(t, c.EnsureReady(dsA))
+	}
+}
+
+// Events that were queued before a restore come as if nothing had happened.
+func TestAnEventFromBeforeTheRestoreEndsNoHold(t *testing.T) {
+	live := restoredFencer{pods: "62", sets: "62"}
+	b, _ := rewound(t, live, "50")
+	b.safety(time.Second) // A fence of sets, too: it proves no rewind.
+	b.takeWoken()
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	b.pods.apply("101")
+	require.Empty(t, b.takeWoken())
+	require.Equal(t, WhyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	b.pods.relist("63", nil)
+	b.takeWoken()
+	b.sets.apply("51")
+	require.Empty(t, b.takeWoken())
+	require.Equal(t, WhyDoubt, requireNotReady(t, b.c.EnsureReady(dsA)).Why, "50 may lie before the restore, and 51 does")
+	b.sets.relist("62", nil)
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
+	require.NoError(t, b.c.EnsureReady(dsA))
+	require.Zero(t, b.c.busy.Load())
+}
+
+// The new epoch may have grown past what the store held, or the list was queued before the restore: a fence tells.
+func TestAListAheadOfAHoldIsLookedAt(t *testing.T) {
+	for name, live := range map[string]string{"of the new epoch": "120", "of the old one": "70"} {
+		t.Run(name, func(t *testing.T) {
+			fencer := restoredFencer{pods: "62", sets: "62"}
+			b, relists := rewound(t, fencer, "50")
+			b.safety(time.Second)
+			b.sets.relist("62", nil)
+			b.takeWoken()
+			fencer[pods] = live
+			b.pods.relist("105", nil)
+			require.Equal(t, WhyDoubt, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+			b.safety(time.Second)
+			if live == "120" {
+				require.Equal(t, []types.NamespacedName{dsA}, b.takeWokenNow())
+				require.NoError(t, b.c.EnsureReady(dsA))
+				require.Equal(t, 1, *relists)
+				return
+			}
+			require.Equal(t, WhyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+			require.Equal(t, 2, *relists)
+		})
+	}
 }
 
 func TestADoubtThatNothingCanSettleIsGivenUp(t *testing.T) {

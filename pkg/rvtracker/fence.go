@@ -72,6 +72,9 @@ func (s *Source) ObserveFence(token FenceToken, rv string) Verdict {
 		return VerdictOutdated
 	}
 	s.lastProof = now
+	if s.blocked && s.answering.IsZero() {
+		s.answering = now
+	}
 	t.drain(&s.line, now)
 	if v.less(token.top) || s.anyAbove(token, v) {
 		s.rewind(token, v, now)
@@ -128,9 +131,9 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	t.logger.Info("Server's resource versions went backward; starting a new epoch", "resource", s.resource.String(),
 		"epoch", s.epoch, "live", v.String(), "store", s.pos().String())
 
-	if s.doubted {
-		s.endDoubt() // It is the rewind that the doubt was about.
-	} else {
+	known := s.doubted && !s.doubt.self // It is the rewind that the doubt was about.
+	s.endDoubt()
+	if !known {
 		t.spread(s, now)
 	}
 

@@ -33,6 +33,10 @@ type line struct {
 	heldAt version
 	// doubted, of a store: another one shows that the server was rewound.
 	doubted bool
+	// tellsReplace, of a store: it tells of lists (Source.Replacing), and only one ends a hold or a doubt.
+	tellsReplace bool
+	// replaced: a list has replaced the content since the line was held or doubted.
+	replaced bool
 	// force counts parked records that any event may resolve (deletes).
 	force int
 }
@@ -77,7 +81,7 @@ func (l *line) setGate() {
 	pos := l.pos()
 	switch {
 	case l.held:
-		if pos.compare(l.heldAt) != 0 {
+		if l.renewed(l.heldAt) {
 			l.touch()
 		}
 	case l.doubted: // The fence that may end it touches the line.
@@ -92,16 +96,23 @@ func (l *line) setGate() {
 	}
 }
 
-// hold makes the line unusable until it moves: it shows RVs of an older epoch.
+// hold makes the line unusable until its content is replaced: it shows RVs of an older epoch.
 func (l *line) hold() {
-	l.held, l.heldAt, l.floor = true, l.pos(), version{}
+	l.held, l.heldAt, l.floor, l.replaced = true, l.pos(), version{}, false
+}
+
+// renewed says that the line does not show any more what it showed at, nor what followed on it. A store may still
+// be told events from before a rewind, which were queued; but no event goes back.
+func (l *line) renewed(at version) bool {
+	moved := l.pos().compare(at)
+	return l.replaced || moved < 0 || moved > 0 && !l.tellsReplace
 }
 
 // settle ends what made the line unusable if its position allows.
 func (l *line) settle() (changed bool) {
 	pos := l.pos()
-	if l.held && pos.compare(l.heldAt) != 0 {
-		l.held, l.heldAt = false, version{}
+	if l.held && l.renewed(l.heldAt) {
+		l.held, l.heldAt, l.replaced = false, version{}, false
 		changed = true
 	}
 	if !l.floor.isZero() && !pos.less(l.floor) {

@@ -67,6 +67,19 @@ func (m *model) actions() map[string]func(driver) bool {
 			m.show(i, d.choose("rv", m.stores[i].rv, m.servers[i].live))
 			return true
 		},
+		"lateEvent": func(d driver) bool { // queued before a restore
+			i := res(d)
+			s, srv := &m.stores[i], &m.servers[i]
+			if s.epoch == srv.epoch {
+				return false
+			}
+			log := srv.past[s.epoch]
+			if len(log) == 0 || log[len(log)-1].rv <= s.rv {
+				return false
+			}
+			m.showOf(i, s.epoch, log, d.choose("rv", s.rv, log[len(log)-1].rv))
+			return true
+		},
 		"relist": func(d driver) bool { // perhaps from a server that lags
 			i := res(d)
 			m.relist(i, d.choose("rv", max(1, m.servers[i].restored), m.servers[i].live))

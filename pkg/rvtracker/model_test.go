@@ -76,6 +76,7 @@ type modelServer struct {
 	restored int // RV restored to in the present epoch
 	epoch    int
 	log      history
+	past     []history // the log of each epoch before
 }
 
 type modelStore struct {
@@ -174,12 +175,20 @@ func (m *model) restart() {
 
 // show makes the store show the server's present history up to rv.
 func (m *model) show(i, rv int) {
-	s, srv := &m.stores[i], &m.servers[i]
+	srv := &m.servers[i]
+	if m.stores[i].rv != rv {
+		m.stores[i].known = false
+	}
+	m.showOf(i, srv.epoch, srv.log, rv)
+}
+
+// showOf makes the store show a history up to rv.
+func (m *model) showOf(i, epoch int, log history, rv int) {
+	s := &m.stores[i]
 	if rv < s.top {
 		m.everReset = true
 	}
-	s.known = s.known && s.rv == rv
-	s.epoch, s.rv, s.shows = srv.epoch, rv, srv.log.upTo(rv)
+	s.epoch, s.rv, s.shows = epoch, rv, log.upTo(rv)
 	s.top = max(s.top, rv)
 	s.hooked.change(strconv.Itoa(rv), func(items map[string]*metav1.ObjectMeta) {
 		clear(items)
@@ -246,6 +255,7 @@ func (m *model) answerFence(i int) {
 func (m *model) restore(i, rv int) {
 	m.everReset = true
 	srv := &m.servers[i]
+	srv.past = append(srv.past, append(history{}, srv.log...))
 	srv.log, srv.live, srv.restored = srv.log.upTo(rv), rv, rv
 	srv.epoch++
 }

@@ -32,8 +32,8 @@ type Options struct {
 	Metrics Metrics
 	// OnRewind, if not nil, is called on the tracker's goroutine when a rewind was proven, to have every
 	// cache of the process listed anew; it must not block. As etcd has one history, all other stores are
-	// then doubted, too: whoever reads one waits until a fence has shown how that one stands, and it has
-	// moved. Without OnRewind each resource stands for itself.
+	// then doubted, too: whoever reads one waits until a fence has shown how that one stands, and a list has
+	// replaced its content. Without OnRewind each resource stands for itself.
 	OnRewind func()
 	// FirstCheck is how long an owner is parked before the first fence; default 10 s.
 	FirstCheck time.Duration

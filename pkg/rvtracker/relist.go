@@ -54,12 +54,13 @@ type demand struct {
 // controller that reads this store refuses its owners until its other caches are proven as new.
 func (s *Source) Replacing() {
 	t := s.t
-	if t.opts.Prover == nil {
-		return
-	}
 	now := t.opts.Clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	s.replacing.Store(s.held || s.doubted)
+	if t.opts.Prover == nil {
+		return
+	}
 	first := !s.listed && s.pos().isZero()
 	s.listed = true
 	if first {

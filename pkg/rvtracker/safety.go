@@ -77,6 +77,10 @@ func (t *Tracker) tick() {
 		if s.hopeless(now) {
 			t.abandon(s, now)
 		}
+		// The server answers, and yet no list comes: its objects cannot be read.
+		if (s.held || s.doubted) && !s.answering.IsZero() && now.Sub(s.answering) >= t.opts.MaxWait {
+			t.trustAnyway(s, "for want of a list")
+		}
 	}
 	for _, c := range t.controllers {
 		if c.parked > 0 {
@@ -117,12 +121,7 @@ func (s *Source) hopeless(now time.Time) bool {
 // stuck is as bad as being stale. They get what upstream would have given them.
 func (t *Tracker) abandon(s *Source, now time.Time) {
 	if !s.usable() && now.Sub(s.blockedSince) >= t.opts.MaxWait {
-		t.logger.Info("Trusting a store that went back, for want of proof", "resource", s.resource.String())
-		s.floor, s.held = version{}, false
-		s.endDoubt()
-		s.settleLocked()
-		s.setGate()
-		s.touch()
+		t.trustAnyway(s, "for want of proof")
 	}
 	for _, r := range s.parkedRecords() {
 		if o := r.owner; now.Sub(o.park.since) >= t.opts.MaxWait {
@@ -132,6 +131,16 @@ func (t *Tracker) abandon(s *Source, now time.Time) {
 			t.finish(o, OutcomeAbandoned, now)
 		}
 	}
+}
+
+// trustAnyway ends what holds a store's readers.
+func (t *Tracker) trustAnyway(s *Source, why string) {
+	t.logger.Info("Trusting a store that may show what was before a rewind, "+why, "resource", s.resource.String())
+	s.floor, s.held = version{}, false
+	s.endDoubt()
+	s.settleLocked()
+	s.setGate()
+	s.touch()
 }
 
 // parkedRecords returns the records on s of parked owners.
@@ -237,7 +246,9 @@ func (t *Tracker) fence(ctx context.Context, f pendingFence) {
 	for _, tok := range f.tokens {
 		tok.src.fencing = false
 		tok.src.unprovable = errors.Is(err, ErrUnprovable)
-		tok.src.fenceFailed = err != nil
+		if tok.src.fenceFailed = err != nil; err != nil {
+			tok.src.answering = time.Time{}
+		}
 		if err != nil && !tok.src.unprovable && (tok.src.suspects() || !tok.src.usable()) {
 			tok.src.needFence = true
 		}

@@ -5,6 +5,7 @@ package rvtracker
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -36,6 +37,8 @@ type Source struct {
 	store    Store
 	hooked   bool
 	pollMu   sync.Mutex
+	// replacing: what the store shows next is a list's, and it was held or doubted before.
+	replacing atomic.Bool
 
 	// Guarded by Tracker.mu.
 	epoch       uint64
@@ -54,6 +57,7 @@ type Source struct {
 	lastFence    time.Time // last attempt
 	lastProof    time.Time // last answer that could be compared
 	lastSweep    time.Time
+	answering    time.Time // since when fences have succeeded while the source was blocked
 	fenceFailed  bool
 	unprovable   bool
 	sweep        bool
@@ -90,7 +94,21 @@ func (s *Source) Observe(rv string) {
 	}
 	s.cur.Store(lo)
 	if lo >= s.gate.Load() {
+		if s.replacing.Load() {
+			s.t.mu.Lock()
+			s.showReplaced()
+			s.settleLocked()
+			s.setGate()
+			s.t.mu.Unlock()
+		}
 		s.touch()
+	}
+}
+
+// showReplaced notes that the store shows what Replacing has announced.
+func (s *Source) showReplaced() {
+	if s.replacing.Swap(false) {
+		s.replaced = s.held || s.doubted
 	}
 }
 
@@ -123,6 +141,7 @@ func (s *Source) move(v version) {
 		s.t.settleReached(&s.line, was, s.t.opts.Clock.Now())
 	}
 	s.set(v)
+	s.showReplaced()
 	if back {
 		s.regress(was)
 	}
@@ -155,16 +174,15 @@ func (s *Source) regress(was version) {
 func (s *Source) settleLocked() {
 	held, heldAt := s.held, s.heldAt
 	s.settle()
-	s.trust()
-	if held && !s.held && heldAt.less(s.pos()) {
-		s.t.logger.Info("Store went on after a rewind without going back; it may miss what happened between", "resource", s.resource.String(),
-			"from", heldAt.String(), "to", s.pos().String())
+	if held && !s.held && !s.pos().less(heldAt) {
+		s.relistedAhead(heldAt)
 	}
+	s.trust()
 	blocked := !s.usable()
 	if blocked == s.blocked {
 		return
 	}
-	s.blocked = blocked
+	s.blocked, s.answering = blocked, time.Time{}
 	delta := int32(1)
 	if blocked {
 		s.blockedSince = s.t.opts.Clock.Now()
@@ -174,6 +192,18 @@ func (s *Source) settleLocked() {
 	for _, c := range s.users {
 		c.blocked.Add(delta)
 		c.busy.Add(delta)
+	}
+}
+
+// relistedAhead: the store was held, and shows a list that does not lie before what it showed. It is of the new epoch if
+// that has grown so far, or had come before the rewind and was queued. A fence tells.
+func (s *Source) relistedAhead(heldAt version) {
+	switch {
+	case !s.tellsReplace:
+		s.t.logger.Info("Store went on after a rewind without going back; it may miss what happened between", "resource", s.resource.String(),
+			"from", heldAt.String(), "to", s.pos().String())
+	case s.t.opts.Fencer != nil:
+		s.beDoubted(true)
 	}
 }
 

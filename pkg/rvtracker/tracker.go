@@ -71,7 +71,7 @@ func (t *Tracker) Register(resource schema.GroupResource, store Store) *Source {
 	}
 	s = &Source{resource: resource, store: store, proofPace: rate.NewLimiter(rate.Every(proofSpacing), proofBurst)}
 	hook, hooked := store.(observable)
-	s.hooked = hooked
+	s.hooked, s.tellsReplace = hooked, hooked
 	s.init(t)
 	t.byStore[store] = s
 	t.sources = append(t.sources, s)
