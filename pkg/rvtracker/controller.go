@@ -368,7 +368,7 @@ func (c *Controller) notReady(o *owner, name types.NamespacedName, s *Source, no
 // why says what r, or without r any owner, waits for at s.
 func (s *Source) why(r *record) (why Why, awaited string, deleting types.UID) {
 	switch {
-	case s.held:
+	case s.held && !s.pardoned:
 		return WhyRelist, "", ""
 	case s.doubted:
 		return WhyDoubt, "", ""

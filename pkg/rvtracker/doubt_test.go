@@ -126,7 +126,7 @@ func TestADoubtEndsThoughTheStoreStandsStill(t *testing.T) {
 
 // The server is there, but one of its objects cannot be listed.
 func TestAHoldIsBoundedThoughNoListComes(t *testing.T) {
-	b, _ := rewound(t, restoredFencer{pods: "62", sets: "62"}, "99")
+	b, relists := rewound(t, restoredFencer{pods: "62", sets: "62"}, "99")
 	b.safety(time.Second)
 	for range 9 {
 		b.safety(30 * time.Second)
@@ -135,7 +135,21 @@ func TestAHoldIsBoundedThoughNoListComes(t *testing.T) {
 	for range 3 {
 		b.safety(30 * time.Second)
 	}
+	for range 20 {
+		require.NoError(t, b.c.EnsureReady(dsA))
+		b.c.WroteAt(dsA, "u", pods, "62")
+		b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62")
+		b.safety(30 * time.Second)
+	}
+	require.Equal(t, 1, *relists, "it is still the same rewind")
+	b.pods.relist("63", nil)
+	b.sets.relist("63", nil)
+	b.c.WroteAt(dsA, "u", pods, "64")
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	b.pods.apply("64")
+	b.pump()
 	require.NoError(t, b.c.EnsureReady(dsA))
+	require.Zero(t, b.c.busy.Load())
 }
 
 // A store that does not tell of lists is trusted once it has moved, or after a while.

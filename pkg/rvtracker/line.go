@@ -35,6 +35,8 @@ type line struct {
 	doubted bool
 	// tellsReplace, of a store: it tells of lists (Source.Replacing), and only one ends a hold or a doubt.
 	tellsReplace bool
+	// pardoned: it is used though it is held, because no list comes.
+	pardoned bool
 	// replaced: a list has replaced the content since the line was held or doubted.
 	replaced bool
 	// force counts parked records that any event may resolve (deletes).
@@ -55,7 +57,7 @@ func (l *line) pos() version {
 }
 
 // usable says that positions of the line can be compared with awaited RVs.
-func (l *line) usable() bool { return !l.held && !l.doubted && l.floor.isZero() }
+func (l *line) usable() bool { return (!l.held || l.pardoned) && !l.doubted && l.floor.isZero() }
 
 func (l *line) reached(v version) bool { return l.usable() && !l.pos().less(v) }
 
@@ -80,7 +82,7 @@ func (l *line) setGate() {
 
 	pos := l.pos()
 	switch {
-	case l.held:
+	case l.held && !l.pardoned:
 		if l.renewed(l.heldAt) {
 			l.touch()
 		}
@@ -98,7 +100,8 @@ func (l *line) setGate() {
 
 // hold makes the line unusable until its content is replaced: it shows RVs of an older epoch.
 func (l *line) hold() {
-	l.held, l.heldAt, l.floor, l.replaced = true, l.pos(), version{}, false
+	l.held, l.heldAt, l.floor = true, l.pos(), version{}
+	l.replaced, l.pardoned = false, false
 }
 
 // renewed says that the line does not show any more what it showed at, nor what followed on it. A store may still
@@ -112,7 +115,7 @@ func (l *line) renewed(at version) bool {
 func (l *line) settle() (changed bool) {
 	pos := l.pos()
 	if l.held && l.renewed(l.heldAt) {
-		l.held, l.heldAt, l.replaced = false, version{}, false
+		l.held, l.heldAt, l.replaced, l.pardoned = false, version{}, false, false
 		changed = true
 	}
 	if !l.floor.isZero() && !pos.less(l.floor) {

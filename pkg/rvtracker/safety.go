@@ -78,7 +78,7 @@ func (t *Tracker) tick() {
 			t.abandon(s, now)
 		}
 		// The server answers, and yet no list comes: its objects cannot be read.
-		if (s.held || s.doubted) && !s.answering.IsZero() && now.Sub(s.answering) >= t.opts.MaxWait {
+		if !s.answering.IsZero() && now.Sub(s.answering) >= t.opts.MaxWait && (s.held || s.doubted) {
 			t.trustAnyway(s, "for want of a list")
 		}
 	}
@@ -136,7 +136,7 @@ func (t *Tracker) abandon(s *Source, now time.Time) {
 // trustAnyway ends what holds a store's readers.
 func (t *Tracker) trustAnyway(s *Source, why string) {
 	t.logger.Info("Trusting a store that may show what was before a rewind, "+why, "resource", s.resource.String())
-	s.floor, s.held = version{}, false
+	s.floor, s.pardoned = version{}, s.held
 	s.endDoubt()
 	s.settleLocked()
 	s.setGate()
