@@ -3,7 +3,12 @@
 
 package rvtracker
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
 
 // doubt is why a source is not trusted though nothing is known against it: the server was rewound, as
 // another source shows, and both are of one etcd as a rule. The zero value is no doubt.
@@ -15,17 +20,103 @@ type doubt struct {
 	self   bool    // it is about the store's own list (relistedAhead)
 }
 
-// outsideInterval is how far apart two rewinds that Rewound is told of have to be, to be taken for two: the
-// same one is found for every resource that is looked at.
-const outsideInterval = time.Minute
+const (
+	// outsideInterval is how far apart two rewinds that Rewound is told of have to be, to be taken for two: the
+	// same one is found for every resource that is looked at.
+	outsideInterval = time.Minute
+	// minSpreadInterval and maxSpreadInterval bound how soon all caches are listed anew once more, and those of one
+	// resource. The interval doubles, and is the least again after twice the longest.
+	minSpreadInterval = 5 * time.Second
+	maxSpreadInterval = 5 * time.Minute
+	// confirmInterval is how often core resources are asked because of rewinds of others.
+	confirmInterval = 10 * time.Second
+	// confirmers is how many core resources are asked.
+	confirmers = 2
+)
+
+// pace spaces relists.
+type pace struct {
+	next     time.Time
+	interval time.Duration
+}
+
+// take reports whether another one may begin now, and if so counts it.
+func (p *pace) take(now time.Time) bool {
+	if now.Before(p.next) {
+		return false
+	}
+	if p.interval *= 2; now.Sub(p.next) > 2*maxSpreadInterval {
+		p.interval = 0
+	}
+	p.interval = min(max(p.interval, minSpreadInterval), maxSpreadInterval)
+	p.next = now.Add(p.interval)
+	return true
+}
+
+// core says that only kube-apiserver serves the resource, from its main etcd. Others may have a history of their own:
+// behind an APIService, or in another etcd (--etcd-servers-overrides, for events as a rule).
+func core(resource schema.GroupResource) bool {
+	return resource.Group == "" && resource.Resource != "events"
+}
 
 // Rewound tells that the server was rewound, proven by a resource that the tracker does not follow. It has
 // the effect of a rewind that the tracker has proved (Options.OnRewind).
-func (t *Tracker) Rewound() {
+func (t *Tracker) Rewound(resource schema.GroupResource) {
 	now := t.opts.Clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.opts.OnRewind != nil && (t.lastSpread.IsZero() || now.Sub(t.lastSpread) >= outsideInterval) {
+	switch {
+	case !core(resource):
+		t.confirm(resource, version{}, now)
+	case t.opts.OnRewind != nil && (t.lastSpread.IsZero() || now.Sub(t.lastSpread) >= outsideInterval):
+		t.spread(nil, now)
+	}
+}
+
+// rewound: s was rewound below top. That of a core resource is one of all; that of another has to be confirmed by one.
+func (t *Tracker) rewound(s *Source, top version, now time.Time) {
+	if t.opts.OnRewind == nil {
+		return
+	}
+	if core(s.resource) || !slices.ContainsFunc(t.sources, func(s *Source) bool { return core(s.resource) }) {
+		t.spread(s, now)
+		return
+	}
+	if t.opts.OnRewindOf != nil && s.relists.take(now) {
+		t.call(func(error) { t.opts.OnRewindOf(s.resource) }, nil)
+	}
+	t.confirm(s.resource, top, now)
+}
+
+// confirm asks those core resources that know most of the server whether they were rewound, too.
+func (t *Tracker) confirm(resource schema.GroupResource, top version, now time.Time) {
+	if now.Sub(t.confirming.since) < confirmInterval && !t.confirming.since.IsZero() {
+		return
+	}
+	t.confirming = confirming{since: now, seq: t.fenceSeq}
+	if t.opts.SameStore != nil && t.opts.SameStore(resource) {
+		t.confirming.top = top
+	}
+	cores := slices.DeleteFunc(slices.Clone(t.sources), func(s *Source) bool { return !core(s.resource) })
+	slices.SortStableFunc(cores, func(a, b *Source) int {
+		return maxVersion(b.live, b.pos()).compare(maxVersion(a.live, a.pos()))
+	})
+	for _, s := range cores[:min(len(cores), confirmers)] {
+		s.askFence()
+	}
+}
+
+// confirming is a question to the core resources.
+type confirming struct {
+	since time.Time
+	seq   uint32  // number of fences begun by then
+	top   version // what the resource had, if it shares the core resources' etcd as a rule; else zero
+}
+
+// confirmed: a fence of s at v proves no rewind of s, but it may be below what another resource of the same etcd had.
+func (t *Tracker) confirmed(s *Source, token FenceToken, v version, now time.Time) {
+	if core(s.resource) && int32(token.seq-t.confirming.seq) > 0 && v.less(t.confirming.top) {
+		t.confirming.top = version{}
 		t.spread(nil, now)
 	}
 }
@@ -36,7 +127,10 @@ func (t *Tracker) spread(from *Source, now time.Time) {
 	if t.opts.OnRewind == nil {
 		return
 	}
-	t.lastSpread = now
+	if t.spreadDue = !t.spreads.take(now); t.spreadDue {
+		return // A tick does it.
+	}
+	t.lastSpread, t.confirming.top = now, version{}
 	for _, s := range t.sources {
 		if s == from || s.held {
 			continue

@@ -24,6 +24,11 @@ func (f restoredFencer) Fence(_ context.Context, gr schema.GroupResource) (strin
 	return f[gr], nil
 }
 
+var (
+	configMaps = schema.GroupResource{Resource: "configmaps"}
+	widgets    = schema.GroupResource{Group: "example.com", Resource: "widgets"}
+)
+
 // rewound is a bench on which dsA waited for a write of pods that a restore has undone, and sets were at setsRV.
 func rewound(t *testing.T, live restoredFencer, setsRV string) (b *bench, relists *int) {
 	relists = new(int)
@@ -60,6 +65,8 @@ func TestARewindOfOneResourceIsOneOfAll(t *testing.T) {
 	requireNotReady(t, b.c.EnsureReady(dsA))
 	live[pods], live[sets] = "40", "40"
 	b.safety(30 * time.Second)
+	require.Equal(t, 1, *relists, "sets may be in an etcd of their own")
+	b.safety(time.Second)
 	require.Equal(t, 2, *relists)
 }
 
@@ -204,13 +211,14 @@ func TestAListAheadOfAHoldIsLookedAt(t *testing.T) {
 			fencer[pods] = live
 			b.pods.relist("105", nil)
 			require.Equal(t, WhyDoubt, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
-			b.safety(time.Second)
+			b.safety(5 * time.Second)
 			if live == "120" {
 				require.Equal(t, []types.NamespacedName{dsA}, b.takeWokenNow())
 				require.NoError(t, b.c.EnsureReady(dsA))
 				require.Equal(t, 1, *relists)
 				return
 			}
+			b.safety(time.Second)
 			require.Equal(t, WhyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
 			require.Equal(t, 2, *relists)
 		})
@@ -236,7 +244,7 @@ func TestARewindFoundElsewhere(t *testing.T) {
 	b.pods.apply("100")
 	b.sets.apply("99")
 	for range 3 {
-		b.tracker.Rewound()
+		b.tracker.Rewound(configMaps)
 		b.safety(time.Second)
 	}
 	require.Equal(t, 1, relists, "each resource that is looked at shows the same one")
@@ -246,7 +254,94 @@ func TestARewindFoundElsewhere(t *testing.T) {
 	b.sets.apply("62")
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
 	b.clock.Step(outsideInterval)
-	b.tracker.Rewound()
+	b.tracker.Rewound(configMaps)
 	b.pump()
 	require.Equal(t, 2, relists)
+}
+
+// An aggregated API of two replicas, each with resource versions of its own.
+func TestAHistoryOfItsOwnConcernsNobodyElse(t *testing.T) {
+	for name, resource := range map[string]schema.GroupResource{
+		"aggregated":      widgets,
+		"in its own etcd": {Group: "coordination.k8s.io", Resource: "leases"},
+		"events":          {Resource: "events"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			relists, alone := 0, map[schema.GroupResource]int{}
+			live := restoredFencer{pods: "2000", sets: "2000"}
+			b := newBench(t, Options{Fencer: live, OnRewind: func() { relists++ }, OnRewindOf: func(r schema.GroupResource) { alone[r]++ },
+				SameStore: func(r schema.GroupResource) bool { return r != widgets }})
+			b.pods.apply("1900")
+			b.sets.apply("1900")
+			store := &hookedStore{}
+			s := b.tracker.Register(resource, store)
+			for i := range 120 { // 10 min of the monitor
+				store.relist([]string{"1000", "500"}[i%2], nil)
+				s.ObserveFence(s.BeginFence(), []string{"1000", "500"}[(i+1)%2])
+				b.safety(5 * time.Second)
+				require.NoError(t, b.c.EnsureReady(dsA))
+			}
+			require.Greater(t, b.metrics.count("rewind"), 50)
+			require.Zero(t, relists)
+			require.Len(t, alone, 1)
+			require.LessOrEqual(t, alone[resource], 8, "%v: more and more seldom", alone)
+			require.LessOrEqual(t, b.metrics.count("fence"), 2*60+8, "two core resources in 10 s")
+		})
+	}
+}
+
+func TestARewindIsConfirmedByACoreResource(t *testing.T) {
+	for name, tc := range map[string]struct {
+		resource schema.GroupResource
+		had      string // what pods had shown
+		relists  int
+	}{
+		"pods went back, too":                         {widgets, "99", 1},
+		"pods have nothing to go back from":           {widgets, "50", 0},
+		"pods are below what the same etcd had":       {schema.GroupResource{Group: "batch", Resource: "jobs"}, "50", 1},
+		"a resource that the tracker does not follow": {schema.GroupResource{Group: "x", Resource: "y"}, "99", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			relists := 0
+			b := newBench(t, Options{Fencer: restoredFencer{pods: "62", sets: "62"}, OnRewind: func() { relists++ },
+				SameStore: func(r schema.GroupResource) bool { return r.Group == "batch" }})
+			b.pods.apply(tc.had)
+			b.sets.apply("50")
+			if tc.resource.Group == "x" {
+				b.tracker.Rewound(tc.resource)
+			} else {
+				store := &hookedStore{}
+				s := b.tracker.Register(tc.resource, store)
+				store.relist("100", nil)
+				require.Equal(t, VerdictRewind, s.ObserveFence(s.BeginFence(), "62"))
+			}
+			b.pump()
+			require.Zero(t, relists)
+			b.safety(0)
+			require.Equal(t, tc.relists, relists)
+			require.Equal(t, tc.relists == 0, b.c.EnsureReady(dsA) == nil)
+		})
+	}
+}
+
+func TestRelistsOfAllAreSpaced(t *testing.T) {
+	relists := 0
+	b := newBench(t, Options{OnRewind: func() { relists++ }})
+	s := b.source(pods)
+	for i := range 600 { // An hour
+		b.pods.relist([]string{"1000", "500"}[i%2], nil)
+		s.ObserveFence(s.BeginFence(), []string{"1000", "500"}[(i+1)%2])
+		b.safety(6 * time.Second)
+		if i == 0 {
+			require.Equal(t, 1, relists, "the first at once")
+		}
+	}
+	require.LessOrEqual(t, relists, 20)
+	require.GreaterOrEqual(t, relists, 12)
+	b.clock.Step(time.Hour)
+	before := relists
+	b.pods.relist("1000", nil)
+	s.ObserveFence(s.BeginFence(), "400")
+	b.pump()
+	require.Equal(t, before+1, relists)
 }

@@ -45,7 +45,7 @@ var mutants = []struct {
 
 // TestModelCatchesMutants shows that the property test can fail.
 func TestModelCatchesMutants(t *testing.T) {
-	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.shrinktime": "0s", "rapid.checks": "5000"} {
+	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.shrinktime": "0s", "rapid.checks": "50000"} {
 		f := flag.Lookup(name)
 		old := f.Value.String()
 		require.NoError(t, f.Value.Set(value))

@@ -88,6 +88,9 @@ func (t *Tracker) tick() {
 		}
 	}
 	t.giveUpHolds(now)
+	if t.spreadDue {
+		t.spread(nil, now)
+	}
 	t.mu.Unlock()
 	for _, report := range reports {
 		report()

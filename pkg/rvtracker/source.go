@@ -68,6 +68,7 @@ type Source struct {
 	givenUp      bool      // no proof came within MaxRelistHold, and none has since
 	proofAfter   time.Time // when it is given up: not before this
 	doubt        doubt
+	relists      pace // of this resource alone, after rewinds
 	// unregistered: it is no longer one of the tracker's sources.
 	unregistered bool
 }

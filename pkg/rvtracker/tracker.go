@@ -39,6 +39,9 @@ type Tracker struct {
 	batch       []*record
 	relists     uint64 // of all sources, the first lists left out
 	lastSpread  time.Time
+	spreads     pace
+	spreadDue   bool // it was too early for one
+	confirming  confirming
 }
 
 // call is one to make without the lock, on the waker's goroutine.

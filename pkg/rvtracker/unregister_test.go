@@ -18,7 +18,6 @@ func TestUnregister(t *testing.T) {
 	require.Nil(t, b.tracker.Unregister(b.pods), "a controller reads it")
 	require.Nil(t, b.tracker.Unregister(&hookedStore{}), "nobody knows it")
 
-	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	store := &hookedStore{}
 	s := b.tracker.Register(widgets, store)
 	store.apply("10")
@@ -38,7 +37,7 @@ func TestUnregister(t *testing.T) {
 	store.apply("opaque")
 	require.Equal(t, VerdictOutdated, s.ObserveFence(inFlight, "3"))
 	require.Equal(t, VerdictOutdated, s.ObserveFence(s.BeginFence(), "3"))
-	b.tracker.Rewound()
+	b.tracker.Rewound(configMaps)
 	var asked []schema.GroupResource
 	for _, f := range b.tracker.dueFences() {
 		asked = append(asked, f.resource)

@@ -38,7 +38,7 @@ func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalen
 	w.proofs.onRewound, w.proofs.onFenced = m.Rewound, m.Fenced
 	w.proofs.mu.Unlock()
 	w.mu.Lock()
-	w.monitor = m
+	w.monitor, w.watches = m, watches
 	w.mu.Unlock()
 	go func() {
 		m.Run(w.ctx)

@@ -30,7 +30,7 @@ type proofs struct {
 	prover *freshness.Prover
 	counts *metrics.Staleness
 	// rewound tells the tracker of a rewind that a resource shows which it does not follow.
-	rewound func()
+	rewound func(schema.GroupResource)
 
 	mu      sync.Mutex
 	sources map[schema.GroupVersionResource]*rvtracker.Source
@@ -170,7 +170,7 @@ func (p *proofs) fenced(gvr schema.GroupVersionResource, f freshness.Fence) {
 // onRewind leaves to the tracker what it has been told of by onFence.
 func (p *proofs) onRewind(rewind freshness.Rewind) {
 	if p.source(rewind.Resource) == nil {
-		p.rewound()
+		p.rewound(rewind.Resource.GroupResource())
 	}
 	p.mu.Lock()
 	tell := p.onRewound

@@ -4,16 +4,21 @@
 package wiring
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/klog/v2"
@@ -43,6 +48,8 @@ type Watches struct {
 	mu   sync.Mutex
 	open map[schema.GroupVersionResource]map[*watchBody]struct{}
 	ends map[schema.GroupVersionResource]*endings
+	// expired counts the watches of a resource that were ended by Relist and not taken up again yet.
+	expired map[schema.GroupVersionResource]int
 }
 
 // endings are when the watches of a resource were and may be ended.
@@ -55,7 +62,8 @@ type endings struct {
 
 // NewWatches returns an empty set.
 func NewWatches() *Watches {
-	return &Watches{silent: silentFor, open: map[schema.GroupVersionResource]map[*watchBody]struct{}{}, ends: map[schema.GroupVersionResource]*endings{}}
+	return &Watches{silent: silentFor, open: map[schema.GroupVersionResource]map[*watchBody]struct{}{}, ends: map[schema.GroupVersionResource]*endings{},
+		expired: map[schema.GroupVersionResource]int{}}
 }
 
 // Clients returns a builder whose clients' watches are in the set. It is meant for the informers' clients only.
@@ -107,6 +115,51 @@ func (w *Watches) End(ctx context.Context, resource schema.GroupVersionResource)
 	return len(silent)
 }
 
+// Relist has the informers of one resource list anew: it ends their watches, and answers the next ones, which begin where
+// the caches are, with 410 Gone. It returns how many it ended.
+func (w *Watches) Relist(resource schema.GroupResource) int {
+	w.mu.Lock()
+	var open []*watchBody
+	for gvr, of := range w.open {
+		if gvr.GroupResource() == resource {
+			open = append(open, slices.Collect(maps.Keys(of))...)
+			w.expired[gvr] = len(of)
+		}
+	}
+	w.mu.Unlock()
+	for _, b := range open {
+		b.end()
+	}
+	return len(open)
+}
+
+// expire reports whether a watch that would be resumed is to be answered with 410.
+func (w *Watches) expire(resource schema.GroupVersionResource, resumedAt string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if resumedAt == "" || resumedAt == "0" || w.expired[resource] == 0 {
+		return false
+	}
+	if w.expired[resource]--; w.expired[resource] == 0 {
+		delete(w.expired, resource)
+	}
+	return true
+}
+
+// gone is the answer to a watch that begins too far back.
+func gone(req *http.Request) (*http.Response, error) {
+	status := apierrors.NewResourceExpired("the server's resource versions went backward").Status()
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	body, err := json.Marshal(status)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{
+		Status: "410 Gone", StatusCode: http.StatusGone, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
+		Header: http.Header{"Content-Type": {runtime.ContentTypeJSON}}, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+	}, nil
+}
+
 func (w *Watches) add(b *watchBody) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,6 +193,10 @@ func (t watching) RoundTrip(req *http.Request) (*http.Response, error) {
 	if info == nil || info.Verb != "watch" || info.Namespace != metav1.NamespaceAll || info.Name != "" || info.Subresource != "" {
 		return t.next.RoundTrip(req)
 	}
+	resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+	if t.set.expire(resource, req.URL.Query().Get("resourceVersion")) {
+		return gone(req)
+	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	resp, err := t.next.RoundTrip(req.WithContext(ctx))
 	if err != nil {
@@ -149,7 +206,7 @@ func (t watching) RoundTrip(req *http.Request) (*http.Response, error) {
 	now := time.Now()
 	b := &watchBody{
 		ReadCloser: resp.Body, set: t.set, opened: now, cancel: cancel,
-		resource: schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource},
+		resource: resource,
 	}
 	b.read.Store(&now)
 	resp.Body = b

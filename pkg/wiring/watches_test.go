@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 )
 
@@ -213,4 +214,30 @@ func TestEndsAreRare(t *testing.T) {
 		_, err = b.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF)
 	})
+}
+
+// One resource was rewound: its informer lists anew, that of another goes on.
+func TestOneResourceIsListedAnew(t *testing.T) {
+	server := newHeldServer(t, true)
+	watches := NewWatches()
+	ctx, cancel := context.WithCancel(t.Context())
+	factory := informers.NewSharedInformerFactory(watches.Clients(server.builder(true)).ClientOrDie("shared-informers"), 0)
+	pods := factory.Core().V1().Pods().Informer()
+	factory.Start(ctx.Done())
+	require.Eventually(t, func() bool { return pods.GetStore().LastStoreSyncResourceVersion() == "11" }, wait, tick)
+	replaced := make(chan string, 9)
+	pods.GetStore().(cache.ResourceVersionObservable).AddReplaceObserver(func(rv string) { replaced <- rv })
+	require.Zero(t, watches.Relist(schema.GroupResource{Group: "apps", Resource: "pods"}))
+	require.Equal(t, 1, watches.Relist(schema.GroupResource{Resource: "pods"}))
+	select {
+	case rv := <-replaced:
+		require.Equal(t, "11", rv)
+	case <-time.After(wait):
+		t.Error("not listed")
+	}
+	watches.mu.Lock()
+	require.Empty(t, watches.expired)
+	watches.mu.Unlock()
+	cancel()
+	factory.Shutdown()
 }

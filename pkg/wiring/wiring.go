@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -39,6 +40,7 @@ type Wiring struct {
 	mu      sync.Mutex
 	stores  []*Store
 	monitor *stalenessmonitor.Monitor
+	watches *Watches // nil: those of the informers are not known
 }
 
 // New makes the wiring and runs it until ctx, the term of leadership, ends. config is that of the
@@ -53,7 +55,8 @@ func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, event
 		return nil, err
 	}
 	w.tracker = rvtracker.New(rvtracker.Options{Metrics: metrics.Tracker{}, Fencer: w.proofs.prover.Fencer(),
-		Prover: relistProver{w.proofs}, OnRewind: func() { relist(ctx) }})
+		Prover: relistProver{w.proofs}, OnRewind: func() { relist(ctx) }, OnRewindOf: w.relistOf,
+		SameStore: func(r schema.GroupResource) bool { return scheme.Scheme.IsGroupRegistered(r.Group) }})
 	w.proofs.rewound = w.tracker.Rewound
 	go w.tracker.Run(ctx)
 	context.AfterFunc(ctx, w.proofs.prover.Close)
@@ -76,7 +79,20 @@ func Clients(builder clientbuilder.ControllerClientBuilder, lease *Lease) client
 func relist(ctx context.Context) {
 	n := cache.RelistReflectors()
 	metrics.Relisted()
-	klog.FromContext(ctx).Info("The server was rewound: all informers list anew", "informers", n)
+	klog.FromContext(ctx).Info("Resource versions went backward; relisting all informers", "informers", n)
+}
+
+// relistOf has the informers of one resource list anew, of which only is known that it was rewound.
+func (w *Wiring) relistOf(resource schema.GroupResource) {
+	w.mu.Lock()
+	watches := w.watches
+	w.mu.Unlock()
+	if watches == nil {
+		relist(w.ctx) // There is no other way.
+		return
+	}
+	klog.FromContext(w.ctx).Info("Resource versions of one resource went backward; relisting its informers", "resource", resource,
+		"watches", watches.Relist(resource))
 }
 
 // Store is the consistency.Provider.
