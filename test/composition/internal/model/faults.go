@@ -3,6 +3,8 @@
 
 package model
 
+import "slices"
+
 // Hold keeps back what the watches of a resource bring, but those of the prover, until they are released.
 func (s *Server) Hold(r *Resource, held bool) {
 	s.mu.Lock()
@@ -39,6 +41,25 @@ func (s *Server) Expire(r *Resource) {
 		if !w.prover {
 			w.goneRV = true
 			w.wake()
+		}
+	}
+}
+
+// Forget drops the history that every watch has been told, so that a run of any length has room.
+func (s *Server) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.stores {
+		told := len(st.log)
+		for w := range st.streams {
+			told = min(told, w.next)
+		}
+		st.log = slices.Clone(st.log[told:])
+		for w := range st.streams {
+			w.next -= told
+		}
+		if told > 0 {
+			st.compacted = s.rv
 		}
 	}
 }

@@ -4,6 +4,8 @@
 package traffic
 
 import (
+	"fmt"
+
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -30,8 +32,8 @@ func newNode(name string) *corev1.Node {
 	}
 }
 
-// newOwner is what the API's defaults make of a short manifest.
-func newOwner(o schedule.Owner) (*model.Resource, model.Object) {
+// newOwner is what the API's defaults make of a short manifest, the nth of a run.
+func newOwner(o schedule.Owner, n int) (*model.Resource, model.Object) {
 	meta := metav1.ObjectMeta{Namespace: Namespace, Name: o.Name}
 	labels := map[string]string{"app": o.Name}
 	replicas := int32(o.Replicas)
@@ -61,7 +63,7 @@ func newOwner(o schedule.Owner) (*model.Resource, model.Object) {
 				RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(0))}},
 		}}
 	case "Job":
-		meta.UID = types.UID("uid-of-" + o.Name)
+		meta.UID = types.UID(fmt.Sprint("uid-of-", o.Name, "-", n))
 		labels = map[string]string{batchv1.ControllerUidLabel: string(meta.UID), batchv1.JobNameLabel: o.Name}
 		template.Labels = map[string]string{"app": o.Name, batchv1.ControllerUidLabel: string(meta.UID), batchv1.JobNameLabel: o.Name}
 		template.Spec.RestartPolicy = corev1.RestartPolicyNever

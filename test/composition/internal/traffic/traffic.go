@@ -30,6 +30,7 @@ const (
 	stopTime     = 500 * time.Millisecond
 	jobTime      = 20 * time.Second
 	renewEvery   = 10 * time.Second
+	collectTime  = time.Second
 )
 
 // Traffic is one run's.
@@ -38,6 +39,7 @@ type Traffic struct {
 	owners map[string]schedule.Owner
 	nodes  []*node
 	ended  atomic.Bool
+	made   int            // owners
 	n      map[string]int // pods of each owner that were scheduled; under the server's lock
 
 	mu      sync.Mutex
@@ -68,11 +70,37 @@ func Start(server *model.Server, s schedule.Schedule) *Traffic {
 		server.Create(model.Widgets, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: fmt.Sprint("widget-", i)}})
 	}
 	for _, o := range s.Owners {
-		t.owners[o.Name] = o
-		r, object := newOwner(o)
-		server.Create(r, object)
+		t.Make(o)
 	}
 	return t
+}
+
+// Make makes an owner. Another of its name must be gone.
+func (t *Traffic) Make(o schedule.Owner) {
+	t.owners[o.Name] = o
+	t.made++
+	r, object := newOwner(o, t.made)
+	t.server.Create(r, object)
+}
+
+// Remove removes an owner, and soon after it what it owns, as the garbage collector does.
+func (t *Traffic) Remove(o schedule.Owner) {
+	t.server.Delete(Kinds[o.Kind], Namespace, o.Name, new(int64(0)))
+	t.After(collectTime, func() {
+		for _, r := range []*model.Resource{model.Pods, model.Revisions} {
+			var owned []model.Object
+			t.server.Look(func(truth model.Truth) {
+				for _, object := range truth.List(r) {
+					if owner := metav1.GetControllerOfNoCopy(object); owner != nil && owner.Kind == o.Kind && owner.Name == o.Name {
+						owned = append(owned, object)
+					}
+				}
+			})
+			for _, object := range owned {
+				t.server.Delete(r, object.GetNamespace(), object.GetName(), new(int64(0)))
+			}
+		}
+	})
 }
 
 // End has nothing more happen.
