@@ -222,7 +222,8 @@ type handled struct {
 	monitor  *stalenessmonitor.Monitor
 	ctx      context.Context
 	running  sync.WaitGroup
-	told     strings.Builder
+	logMu    sync.Mutex
+	logged   strings.Builder
 }
 
 func testHandled(t *testing.T, resync time.Duration, test func(t *testing.T, h *handled)) {
@@ -246,7 +247,11 @@ func testHandled(t *testing.T, resync time.Duration, test func(t *testing.T, h *
 			},
 			Handlers: w.deliveries,
 		})
-		logger := funcr.New(func(_, args string) { h.told.WriteString(args + "\n") }, funcr.Options{})
+		logger := funcr.New(func(_, args string) {
+			h.logMu.Lock()
+			defer h.logMu.Unlock()
+			h.logged.WriteString(args + "\n")
+		}, funcr.Options{})
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
 		h.ctx = ctx
 		h.running.Go(func() { h.monitor.Run(ctx) })
@@ -281,6 +286,13 @@ func (h *handled) behind(t *testing.T) stalenessmonitor.Handler {
 	return handlers[0]
 }
 
+func (h *handled) log() string {
+	synctest.Wait()
+	h.logMu.Lock()
+	defer h.logMu.Unlock()
+	return h.logged.String()
+}
+
 func (h *handled) page() string {
 	p := &stalenessmonitor.Page{Monitoring: true}
 	p.Add(termOf{h.monitor})
@@ -308,11 +320,11 @@ func TestABacklogIsSeen(t *testing.T) {
 		}
 		require.Greater(t, last, 90*time.Second)
 		require.Regexp(t, `1 of 1 event handlers behind(?s:.*)fresh-kcm/pkg/wiring +pods +1m3[0-9]s +yes +[0-9]+ +[0-9]+ +10010`, h.page())
-		require.Equal(t, 1, strings.Count(h.told.String(), "An event handler is behind its informer's cache"), "told once")
+		require.Equal(t, 1, strings.Count(h.log(), "An event handler is behind its informer's cache"), "told once")
 		time.Sleep(7 * time.Second)
 		require.Zero(t, h.behind(t).Lag)
 		require.Equal(t, "10010", h.behind(t).Delivered)
-		require.Equal(t, 1, strings.Count(h.told.String(), "An event handler has caught up"))
+		require.Equal(t, 1, strings.Count(h.log(), "An event handler has caught up"))
 		require.Contains(t, h.page(), "0 of 1 event handlers behind")
 	})
 }
@@ -368,7 +380,7 @@ func TestNoHandlerIsCalledLateInVain(t *testing.T) {
 					time.Sleep(time.Second)
 					require.Zero(t, h.behind(t).Lag, "after %d s", second)
 				}
-				require.NotContains(t, h.told.String(), "An event handler is behind")
+				require.NotContains(t, h.log(), "An event handler is behind")
 			})
 		})
 	}
