@@ -10,4 +10,4 @@ source "$(dirname "$0")/lib.sh"
 export FRESH_KCM_REQUIRE_BINARIES=1
 mkdir -p _output/e2e
 go test -count=1 -timeout 0 -v ./test/e2e/cluster -args --kubeconfig="${KUBECONFIG:+$(realpath "${KUBECONFIG}")}" \
-  -ginkgo.junit-report="${ROOT}/_output/e2e/junit-cluster.xml" -ginkgo.timeout=20m -ginkgo.no-color -ginkgo.v "${@/#--/--ginkgo.}"
+  -ginkgo.junit-report="${ROOT}/_output/e2e/junit-cluster.xml" -ginkgo.timeout=20m -ginkgo.no-color -ginkgo.fail-on-empty -ginkgo.v "${@/#--/--ginkgo.}"
