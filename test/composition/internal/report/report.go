@@ -65,7 +65,8 @@ func Records(s schedule.Schedule, stock, ours validate.Record) string {
 			name string
 			r    validate.Record
 		}{{"stock", stock}, {"ours ", ours}} {
-			fmt.Fprintf(&b, "%s %s %v\n    status not of its pods: %v\n    pods not of its spec: %v\n", arm.name, o, arm.r.Requests[o], arm.r.Untold[o], arm.r.Undone[o])
+			fmt.Fprintf(&b, "%s %s %v\n    status not of its pods: %v\n    pods not of its spec: %v\n    pods too many: %v\n",
+				arm.name, o, arm.r.Requests[o], arm.r.Untold[o], arm.r.Undone[o], arm.r.Excess[o])
 		}
 	}
 	fmt.Fprintf(&b, "proofs: %v\nunjustified, stock: %v\n", ours.Probes, stock.Unjustified)

@@ -52,9 +52,12 @@ func Draw(seed uint64) Schedule {
 		}
 		d.Owners = append(d.Owners, Owner{kind, fmt.Sprintf("%s-%d", resourceOf[kind], i), 1 + d.IntN(5)})
 	}
-	if d.IntN(8) == 0 {
+	switch d.IntN(16) {
+	case 0, 1:
 		d.queue()
-	} else {
+	case 2, 3:
+		d.unwanted()
+	default:
 		for range 1 + d.IntN(3) {
 			d.trouble()
 		}
@@ -107,6 +110,30 @@ func (d *draw) queue() {
 		Step{At: start, Action: SlowWrites, Target: "daemonsets", Delay: d.often(2*time.Second, 10*time.Second), For: length},
 		Step{At: start, Action: SlowReads, Target: "nodes", Delay: d.often(100*time.Millisecond, time.Second), For: length},
 		Step{At: start, Action: Busy, Target: "nodes", N: 1 + d.IntN(20), For: length})
+}
+
+// unwanted has pods run where DaemonSets do not want them any more, while the queue is slow and nodes change all the
+// time: the reconcile that would delete them always comes late, and with a view that is older than the server.
+func (d *draw) unwanted() {
+	start, length := d.between(20*time.Second, time.Minute), d.between(2*time.Minute, 5*time.Minute)
+	for i, n := 0, 5+d.IntN(3); i < n; i++ {
+		o := Owner{"DaemonSet", fmt.Sprintf("daemonsets-queue-%d", i), 0}
+		d.Owners = append(d.Owners, o)
+		for range 3 {
+			d.Steps = append(d.Steps, Step{At: start, Action: Flap, Target: o.Name, Delay: d.between(time.Second, 4*time.Second), For: length})
+		}
+	}
+	for i := range 1 + d.IntN(3) {
+		step := Step{At: start + d.between(5*time.Second, length/3), Action: Relabel, Target: fmt.Sprint("daemonsets-queue-", i), N: d.IntN(d.Nodes)}
+		if d.IntN(3) == 0 {
+			step.For = length / 2
+		}
+		d.Steps = append(d.Steps, step)
+	}
+	d.Steps = append(d.Steps,
+		Step{At: start, Action: SlowWrites, Target: "daemonsets", Delay: d.between(3*time.Second, 10*time.Second), For: length},
+		Step{At: start, Action: SlowReads, Target: "nodes", Delay: d.often(200*time.Millisecond, time.Second), For: length},
+		Step{At: start, Action: Busy, Target: "nodes", N: 5 + d.IntN(20), For: length})
 }
 
 // trouble adds a trouble.

@@ -5,6 +5,7 @@ package traffic
 
 import (
 	"fmt"
+	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -22,9 +23,18 @@ var Kinds = map[string]*model.Resource{
 	"ReplicaSet": model.ReplicaSets, "DaemonSet": model.DaemonSets, "StatefulSet": model.StatefulSets, "Job": model.Jobs, "ReplicationController": model.RCs,
 }
 
-func newNode(name string) *corev1.Node {
+// selected is the label that a DaemonSet selects, which every node has.
+func selected(owner string) map[string]string {
+	return map[string]string{"example.com/" + owner: "true"}
+}
+
+func newNode(name string, owners []schedule.Owner) *corev1.Node {
+	labels := map[string]string{corev1.LabelHostname: name}
+	for _, o := range owners {
+		maps.Copy(labels, selected(o.Name))
+	}
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 		Status: corev1.NodeStatus{
 			Conditions:  []corev1.NodeCondition{ready(metav1.Now().Rfc3339Copy())},
 			Allocatable: corev1.ResourceList{},
@@ -51,6 +61,7 @@ func newOwner(o schedule.Owner, n int) (*model.Resource, model.Object) {
 	case "ReplicationController":
 		return model.RCs, &corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &replicas, Selector: labels, Template: &template}}
 	case "DaemonSet":
+		template.Spec.NodeSelector = selected(o.Name)
 		return model.DaemonSets, &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{
 			Selector: selector, Template: template, RevisionHistoryLimit: new(int32(10)),
 			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType,

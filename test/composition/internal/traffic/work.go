@@ -43,6 +43,14 @@ func (t *Traffic) Do(s schedule.Step) bool {
 		name := t.nodes[s.N%len(t.nodes)].name
 		t.taint(name, true)
 		undo(func() { t.taint(name, false) })
+	case schedule.Relabel:
+		name := t.nodes[s.N%len(t.nodes)].name
+		t.relabel(owner, name, false)
+		if s.For > 0 {
+			undo(func() { t.relabel(owner, name, true) })
+		}
+	case schedule.Flap:
+		t.flap(owner, s.Delay, time.Now().Add(s.For), 0)
 	case schedule.KillNode:
 		n := t.nodes[s.N%len(t.nodes)]
 		n.dead.Store(true)
@@ -89,7 +97,7 @@ func (t *Traffic) flip(o schedule.Owner, undo func(func())) {
 			model.Change(t.server, model.DaemonSets, Namespace, o.Name, func(x *appsv1.DaemonSet) { x.Spec.Template.Spec.NodeSelector = selector })
 		}
 		set(map[string]string{"example.com/none": "true"})
-		undo(func() { set(nil) })
+		undo(func() { set(selected(o.Name)) })
 		return
 	}
 	var was int32
@@ -127,6 +135,29 @@ func (t *Traffic) taint(name string, on bool) {
 		}
 		n.Spec.Taints = kept
 	})
+}
+
+// relabel gives a node the label that a DaemonSet selects, or takes it away.
+func (t *Traffic) relabel(o schedule.Owner, name string, on bool) {
+	model.Change(t.server, model.Nodes, "", name, func(n *corev1.Node) {
+		for key, value := range selected(o.Name) {
+			if delete(n.Labels, key); on {
+				n.Labels[key] = value
+			}
+		}
+	})
+}
+
+// flap has one pod of an owner after the other turn unready, each for half of the period.
+func (t *Traffic) flap(o schedule.Owner, period time.Duration, end time.Time, n int) {
+	if time.Now().After(end) {
+		return
+	}
+	if pod := t.pod(o, n); pod != nil {
+		t.makeUnready(pod, 1)
+		t.After(period/2, func() { t.makeUnready(pod, -1) })
+	}
+	t.After(period, func() { t.flap(o, period, end, n+1) })
 }
 
 // busy changes an object of a resource in every period.

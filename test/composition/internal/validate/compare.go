@@ -68,6 +68,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 		}{
 			{"status latency", ours.Untold[owner], stock.Untold[owner], moreMean, moreMost},
 			{"pods latency", ours.Undone[owner], stock.Undone[owner], moreMost, moreDone},
+			{"deletion latency", ours.Excess[owner], stock.Excess[owner], moreMost, moreMost},
 		} {
 			ourMean, ourMost, ourAll, ourOpen := sum(c.ours)
 			mean, most, all, open := sum(c.stock)
@@ -87,6 +88,16 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 			case ourMost > most+c.most:
 				add(c.rule, "%s: most %s, stock %s", owner, ourMost, most)
 			}
+		}
+		bound := moreDone
+		if fault > 0 {
+			bound = fault + afterFault
+		}
+		left := last(ours.Undone[owner])
+		at, stocks := left.end(), last(stock.Undone[owner]).end()
+		// A short last span is of a disturbance that stock was spared: a taint of a node where it has no pod.
+		if !left.Open && ended(stock.Undone[owner]) && left.For > bound && at > stocks+bound {
+			add("end state", "%s: reached at %s, by stock at %s", owner, at, stocks)
 		}
 	}
 	for _, wait := range ours.Waits {
@@ -113,7 +124,17 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 }
 
 // ended says that the last span has an end.
-func ended(spans []Span) bool { return len(spans) == 0 || !spans[len(spans)-1].Open }
+func ended(spans []Span) bool { return !last(spans).Open }
+
+// last is the last span, or none.
+func last(spans []Span) Span {
+	if len(spans) == 0 {
+		return Span{}
+	}
+	return spans[len(spans)-1]
+}
+
+func (s Span) end() time.Duration { return (s.From + s.For).Round(time.Millisecond) }
 
 func sum(spans []Span) (mean, most, all time.Duration, open bool) {
 	for _, s := range spans {

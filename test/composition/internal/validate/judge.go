@@ -37,8 +37,8 @@ type Record struct {
 	// Probes are the requests of the prover, by resource.
 	Probes map[string]int
 	// Untold is when an owner's status was not that of its pods; Undone, when the pods were not those of its spec, or
-	// not ready.
-	Untold, Undone map[model.Owner][]Span
+	// not ready; Excess, when it had pods that its spec did not ask for, and nobody had deleted them.
+	Untold, Undone, Excess map[model.Owner][]Span
 	// Unjustified are the destructive writes that nothing at the server called for.
 	Unjustified []Violation
 	// Waits are those of our side at the end.
@@ -55,7 +55,7 @@ type Judge struct {
 	owners []model.Owner
 	record Record
 
-	untold, undone map[model.Owner]time.Time // since when
+	untold, undone, excess map[model.Owner]time.Time // since when
 	// surplus is when a deletion of a pod was last called for, tainted when a node last had a taint that pods do not
 	// tolerate, beat when a node last renewed its lease.
 	surplus       map[string]time.Time
@@ -70,9 +70,9 @@ type Judge struct {
 func New(owners []model.Owner) *Judge {
 	return &Judge{
 		began: time.Now(), owners: owners,
-		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{},
+		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{}, Excess: map[model.Owner][]Span{},
 			Ages: map[string]time.Duration{}, Unknown: map[string]int{}},
-		untold: map[model.Owner]time.Time{}, undone: map[model.Owner]time.Time{}, surplus: map[string]time.Time{}, was: map[model.Owner]state{},
+		untold: map[model.Owner]time.Time{}, undone: map[model.Owner]time.Time{}, excess: map[model.Owner]time.Time{}, surplus: map[string]time.Time{}, was: map[model.Owner]state{},
 		tainted: map[string]time.Time{}, beat: map[string]time.Time{}, evicting: map[string]time.Time{}, slow: map[model.Owner]chain{},
 	}
 }
@@ -140,6 +140,7 @@ func (j *Judge) look(truth model.Truth, o model.Owner, at time.Time) {
 	j.was[o] = s
 	turn(j.untold, j.record.Untold, o, !s.told && !s.gone, at, j.began)
 	turn(j.undone, j.record.Undone, o, !s.done && !s.gone, at, j.began)
+	turn(j.excess, j.record.Excess, o, s.excess && !s.gone, at, j.began)
 }
 
 // turn begins a span, or ends it.
@@ -262,7 +263,7 @@ func (j *Judge) End(waits []string) Record {
 	defer j.mu.Unlock()
 	at := time.Now()
 	for _, o := range j.owners {
-		for since, spans := range map[*map[model.Owner]time.Time]map[model.Owner][]Span{&j.untold: j.record.Untold, &j.undone: j.record.Undone} {
+		for since, spans := range map[*map[model.Owner]time.Time]map[model.Owner][]Span{&j.untold: j.record.Untold, &j.undone: j.record.Undone, &j.excess: j.record.Excess} {
 			if from, open := (*since)[o]; open {
 				spans[o] = append(spans[o], Span{From: from.Sub(j.began), For: at.Sub(from), Open: true})
 			}

@@ -23,6 +23,8 @@ type state struct {
 	told bool
 	// done says besides that the pods are those that its spec asks for, and ready.
 	done bool
+	// excess says that it has pods that its spec does not ask for, and nobody has deleted them yet.
+	excess bool
 	// surplus are the pods of which a controller with a perfect cache might delete one.
 	surplus map[string]bool
 }
@@ -87,6 +89,7 @@ func replicas(pods []*corev1.Pod, want, told, toldReady int32) state {
 	}
 	s.told = told == n && toldReady == r
 	s.done = n == want && r == want
+	s.excess = n > want
 	return s
 }
 
@@ -141,6 +144,7 @@ func daemons(truth model.Truth, pods []*corev1.Pod, ds *appsv1.DaemonSet) state 
 		if should && isReady {
 			toldReady++
 		}
+		s.excess = s.excess || here > 1 || here > 0 && !should
 		if should && (here != 1 || good != 1) || !should && here != 0 {
 			s.done = false
 		}
@@ -162,6 +166,7 @@ func ordinals(pods []*corev1.Pod, set *appsv1.StatefulSet) state {
 			good++
 		}
 		s.surplus[p.Name] = !active(p) || p.Spec.Containers[0].Image != image || int32(ordinal(p)) >= *set.Spec.Replicas
+		s.excess = s.excess || active(p) && int32(ordinal(p)) >= *set.Spec.Replicas
 	}
 	s.told = set.Status.ReadyReplicas == toldReady
 	s.done = n == *set.Spec.Replicas && good == n
@@ -191,6 +196,7 @@ func jobs(pods []*corev1.Pod, job *batchv1.Job) state {
 	for _, p := range pods {
 		s.surplus[p.Name] = !active(p) || complete || n > *job.Spec.Parallelism || n+job.Status.Succeeded > *job.Spec.Completions
 	}
+	s.excess = n > *job.Spec.Parallelism || complete && n > 0
 	s.told = job.Status.Active == n && (job.Status.Ready == nil || *job.Status.Ready == r)
 	s.done = complete || n == r && n == max(0, min(*job.Spec.Parallelism, *job.Spec.Completions-job.Status.Succeeded))
 	return s
