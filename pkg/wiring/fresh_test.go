@@ -29,7 +29,7 @@ var (
 	fresh  = freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "5"}
 	stale  = freshness.Proof{Outcome: freshness.Stale, Events: 3}
 	denied = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonForbidden}
-	gone   = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNotFound}
+	absent = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNotFound}
 	down   = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNoServer}
 )
 
@@ -136,7 +136,7 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 		"fresh":              {first: fresh},
 		"stale":              {first: stale, waits: true},
 		"server down":        {first: down, waits: true},
-		"cannot ever be had": {first: gone},
+		"cannot ever be had": {first: absent},
 		"forbidden by an apiserver that has just started": {first: denied, waits: true},
 		"forbidden for long":                              {first: denied, after: authorizing},
 	} {
