@@ -140,7 +140,7 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	s.epoch++
 	s.live = v
 	t.opts.Metrics.Rewind(s.resource)
-	t.logger.Info("Server's resource versions went backward; starting a new epoch", "resource", s.resource.String(),
+	t.info("Server's resource versions went backward; starting a new epoch", "resource", s.resource.String(),
 		"epoch", s.epoch, "live", v.String(), "store", s.pos().String())
 
 	known := s.doubted && !s.doubt.self // It is the rewind that the doubt was about.

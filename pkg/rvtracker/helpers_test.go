@@ -194,6 +194,7 @@ func newBench(t testing.TB, opts Options) *bench {
 func (b *bench) pump() {
 	b.t.Helper()
 	pumpTracker(b.t, b.tracker)
+	b.tracker.tell()
 }
 
 func pumpTracker(tb interface{ Fatalf(string, ...any) }, t *Tracker) {

@@ -198,7 +198,7 @@ func (t *Tracker) giveUpHolds(now time.Time) {
 				t.opts.Metrics.Dropped(c.name, s.resource, OutcomeAbandoned)
 			}
 		}
-		t.logger.Info("Cache not proven in time as new as a relist of another; reconciling without the proof, disruptive actions still need it",
+		t.info("Cache not proven in time as new as a relist of another; reconciling without the proof, disruptive actions still need it",
 			"resource", s.resource.String(), "controllers", controllers, "owners", freed, "waited", t.opts.MaxRelistHold, "err", s.proofErr)
 	}
 }
@@ -303,9 +303,13 @@ func (t *Tracker) proved(p pendingProof, err error) {
 	}
 	switch {
 	case hopeless:
-		t.logger.Info("A cache cannot be proven as new as a relist of another; going on without", "resource", p.src.resource.String(), "err", err)
+		t.info("A cache cannot be proven as new as a relist of another; going on without", "resource", p.src.resource.String(), "err", err)
 	case err != nil:
-		t.logger.V(2).Info("A cache is not proven as new as a relist of another", "resource", p.src.resource.String(), "err", err)
+		if logger := t.logger.V(2); logger.Enabled() {
+			t.note(func() {
+				logger.Info("A cache is not proven as new as a relist of another", "resource", p.src.resource.String(), "err", err)
+			})
+		}
 	}
 }
 

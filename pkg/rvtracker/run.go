@@ -24,6 +24,7 @@ func (t *Tracker) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { t.runWaker(ctx) })
 	wg.Go(func() { t.runSafety(ctx) })
+	wg.Go(func() { t.runTeller(ctx) })
 	wg.Wait()
 	t.stop()
 }

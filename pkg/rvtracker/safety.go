@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,9 +67,8 @@ func (t *Tracker) tick() {
 		s.poll()
 	}
 	now := t.opts.Clock.Now()
-	var reports []func()
 	t.mu.Lock()
-	for _, s := range t.sources {
+	for _, s := range slices.Clone(t.sources) {
 		s.settleLocked()
 		if len(s.side) > 0 && now.Sub(s.lastSweep) >= t.opts.Recheck {
 			s.lastSweep, s.sweep = now, true
@@ -84,7 +84,7 @@ func (t *Tracker) tick() {
 	}
 	for _, c := range t.controllers {
 		if c.parked > 0 {
-			reports = c.reports(now, reports)
+			c.report(now)
 		}
 	}
 	t.giveUpHolds(now)
@@ -92,26 +92,47 @@ func (t *Tracker) tick() {
 		t.spread(nil, now)
 	}
 	t.mu.Unlock()
-	for _, report := range reports {
-		report()
-	}
 }
 
-func (c *Controller) reports(now time.Time, out []func()) []func() {
+// report has the owners told that have waited for ReportAfter, some in each tick: of many that wait, few suffice to know why.
+func (c *Controller) report(now time.Time) {
+	t := c.t
+	if len(t.notes) > maxNotes/2 {
+		return // What was told before is not done yet.
+	}
+	var reports []StaleReport
+	more := 0
 	c.table.each(func(o *owner) {
-		if o.park == nil || o.park.reported || now.Sub(o.park.since) < c.t.opts.ReportAfter {
+		if o.park == nil || o.park.reported || now.Sub(o.park.since) < t.opts.ReportAfter {
+			return
+		}
+		if len(reports) == maxReports {
+			more++
 			return
 		}
 		o.park.reported = true
-		err := c.notReady(o, o.name, o.waitsFor(), now)
-		c.t.logger.Info("Owner waits for its cache", "controller", c.name, "owner", o.name.String(),
-			"why", string(err.Why), "resource", err.Resource.String(), "awaited", err.AwaitedRV, "seen", err.SeenRV, "proven", o.park.stale)
-		if c.onStale != nil {
-			report := StaleReport{Controller: c.name, Owner: o.name, OwnerUID: o.uid, Err: err, Proven: o.park.stale}
-			out = append(out, func() { c.onStale(report) })
-		}
+		reports = append(reports, StaleReport{Controller: c.name, Owner: o.name, OwnerUID: o.uid,
+			Err: c.notReady(o, o.name, o.waitsFor(), now), Proven: o.park.stale})
 	})
-	return out
+	if len(reports) == 0 {
+		return
+	}
+	for i, r := range reports {
+		if i < loggedOwners {
+			t.info("Owner waits for its cache", "controller", c.name, "owner", r.Owner.String(), "why", string(r.Err.Why),
+				"resource", r.Err.Resource.String(), "awaited", r.Err.AwaitedRV, "seen", r.Err.SeenRV, "proven", r.Proven)
+		}
+	}
+	if n := len(reports) - loggedOwners + more; n > 0 {
+		t.info("More owners wait for their caches", "controller", c.name, "owners", n, "parked", c.parked)
+	}
+	if c.onStale != nil {
+		t.note(func() {
+			for _, r := range reports {
+				c.onStale(r)
+			}
+		})
+	}
 }
 
 // hopeless says that no proof has come for MaxWait and none is to be expected.
@@ -126,19 +147,31 @@ func (t *Tracker) abandon(s *Source, now time.Time) {
 	if !s.usable() && now.Sub(s.blockedSince) >= t.opts.MaxWait {
 		t.trustAnyway(s, "for want of proof")
 	}
+	abandoned := 0
 	for _, r := range s.parkedRecords() {
-		if o := r.owner; now.Sub(o.park.since) >= t.opts.MaxWait {
-			t.opts.Metrics.Dropped(o.c.name, s.resource, OutcomeAbandoned)
-			t.logger.Info("Abandoned a wait that nothing could prove", "controller", o.c.name, "owner", o.name.String(), "resource", s.resource.String())
-			o.release(r)
-			t.finish(o, OutcomeAbandoned, now)
+		o := r.owner
+		if r.src != s || o == nil || o.park == nil || now.Sub(o.park.since) < t.opts.MaxWait {
+			continue
 		}
+		t.opts.Metrics.Dropped(o.c.name, s.resource, OutcomeAbandoned)
+		if abandoned++; abandoned <= loggedOwners {
+			t.info("Abandoned a wait that nothing could prove", "controller", o.c.name, "owner", o.name.String(), "resource", s.resource.String())
+		}
+		o.release(r)
+		t.finish(o, OutcomeAbandoned, now)
+		if abandoned%drainLimit == 0 {
+			t.mu.Unlock() // Others get their turn.
+			t.mu.Lock()
+		}
+	}
+	if abandoned > loggedOwners {
+		t.info("Abandoned more waits that nothing could prove", "owners", abandoned-loggedOwners, "resource", s.resource.String())
 	}
 }
 
 // trustAnyway ends what holds a store's readers.
 func (t *Tracker) trustAnyway(s *Source, why string) {
-	t.logger.Info("Trusting a store that may show what was before a rewind, "+why, "resource", s.resource.String())
+	t.info("Trusting a store that may show what was before a rewind, "+why, "resource", s.resource.String())
 	s.floor, s.pardoned = version{}, s.held
 	s.endDoubt()
 	s.settleLocked()
@@ -219,12 +252,13 @@ func (s *Source) fenceDue(now time.Time) bool {
 	if !s.usable() && now.Sub(s.blockedSince) >= s.t.opts.FirstCheck {
 		return true
 	}
-	for _, r := range s.parkedRecords() {
-		if now.Sub(r.owner.park.since) >= s.t.opts.FirstCheck {
-			return true
-		}
-	}
-	return false
+	return s.parkedFor(s.t.opts.FirstCheck, now)
+}
+
+// parkedFor reports whether an owner with a record on s has been parked for so long.
+func (s *Source) parkedFor(d time.Duration, now time.Time) bool {
+	long := func(r *record) bool { return r.owner != nil && r.owner.park != nil && now.Sub(r.owner.park.since) >= d }
+	return slices.ContainsFunc(s.heap, func(e heapEntry) bool { return long(e.rec) }) || slices.ContainsFunc(s.side, long)
 }
 
 // fence makes one read. An error that is not ErrUnprovable is inconclusive: the

@@ -167,7 +167,7 @@ func (s *Source) regress(was version) {
 	s.settleLocked()
 	s.setGate()
 	s.askFence()
-	s.t.logger.Info("Store went back to an older resource version", "resource", s.resource.String(),
+	s.t.info("Store went back to an older resource version", "resource", s.resource.String(),
 		"from", was.String(), "to", s.pos().String())
 }
 
@@ -201,7 +201,7 @@ func (s *Source) settleLocked() {
 func (s *Source) relistedAhead(heldAt version) {
 	switch {
 	case !s.tellsReplace:
-		s.t.logger.Info("Store went on after a rewind without going back; it may miss what happened between", "resource", s.resource.String(),
+		s.t.info("Store went on after a rewind without going back; it may miss what happened between", "resource", s.resource.String(),
 			"from", heldAt.String(), "to", s.pos().String())
 	case s.t.opts.Fencer != nil:
 		s.beDoubted(true)

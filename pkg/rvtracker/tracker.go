@@ -19,6 +19,7 @@ type Tracker struct {
 	start    time.Time
 	wakeCh   chan struct{}
 	safetyCh chan struct{}
+	noteCh   chan struct{}
 
 	// mu guards everything slow: records, parking, epochs. Informers take it only
 	// when their store goes back or an RV has more than 19 digits; reconcilers only
@@ -42,6 +43,8 @@ type Tracker struct {
 	spreads     pace
 	spreadDue   bool // it was too early for one
 	confirming  confirming
+	notes       []func() // to be called on the teller's goroutine
+	notesLost   int
 }
 
 // call is one to make without the lock, on the waker's goroutine.
@@ -58,6 +61,7 @@ func New(opts Options) *Tracker {
 		start:    opts.Clock.Now(),
 		wakeCh:   make(chan struct{}, 1),
 		safetyCh: make(chan struct{}, 1),
+		noteCh:   make(chan struct{}, 1),
 		byStore:  map[Store]*Source{},
 	}
 }

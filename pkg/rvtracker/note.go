@@ -1,0 +1,61 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rvtracker
+
+import "context"
+
+const (
+	// maxNotes bounds what waits to be told.
+	maxNotes = 1000
+	// maxReports is how many owners of a controller are reported in one tick, and loggedOwners how many of what
+	// happens to many at once are logged one by one.
+	maxReports   = 100
+	loggedOwners = 10
+)
+
+// note has f called without the lock, on a goroutine that does nothing else: a log, or a handler of stale reports, may
+// take its time. The lock must be held.
+func (t *Tracker) note(f func()) {
+	if len(t.notes) >= maxNotes {
+		t.notesLost++
+		return
+	}
+	t.notes = append(t.notes, f)
+	select {
+	case t.noteCh <- struct{}{}:
+	default:
+	}
+}
+
+// info logs by a note.
+func (t *Tracker) info(msg string, keysAndValues ...any) {
+	logger := t.logger
+	t.note(func() { logger.Info(msg, keysAndValues...) })
+}
+
+func (t *Tracker) runTeller(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			t.tell()
+			return
+		case <-t.noteCh:
+			t.tell()
+		}
+	}
+}
+
+// tell makes the calls that were noted.
+func (t *Tracker) tell() {
+	t.mu.Lock()
+	notes, lost, logger := t.notes, t.notesLost, t.logger
+	t.notes, t.notesLost = nil, 0
+	t.mu.Unlock()
+	for _, f := range notes {
+		f()
+	}
+	if lost > 0 {
+		logger.Info("Log lines dropped, the log is too slow", "lines", lost)
+	}
+}
