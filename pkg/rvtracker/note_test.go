@@ -17,7 +17,10 @@ import (
 // 150,000 owners wait, and each line of the log takes a millisecond: reporting, and later abandoning them, holds up no
 // write of another owner.
 func TestASlowLogHoldsUpNobody(t *testing.T) {
-	const owners = 150_000
+	owners := 150_000
+	if testing.Short() {
+		owners = 15_000
+	}
 	b := newBench(t, Options{})
 	var lines atomic.Int32
 	b.tracker.logger = funcr.New(func(string, string) {

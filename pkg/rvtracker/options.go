@@ -57,7 +57,8 @@ type Options struct {
 	MaxWait time.Duration
 	// MaxRelistHold is how long the owners of a controller wait at most for the proof that one of its caches is as
 	// new as a relist of another. Then they are reconciled without it, and Controller.Unproven names the resource;
-	// default 60 s, so that an owner that has waited from the beginning is reported first.
+	// default 60 s, so that an owner that has waited from the beginning is reported first. If the cache was shown to
+	// be stale meanwhile they wait for MaxWait.
 	MaxRelistHold time.Duration
 	// FenceTimeout bounds one Fence call; default 10 s.
 	FenceTimeout time.Duration

@@ -176,13 +176,18 @@ func (c *Controller) endHold(s *Source, outcome Outcome, now time.Time) (freed i
 	return freed
 }
 
-// giveUpHolds ends the holds for which no proof has come for MaxRelistHold, so that repair goes on. Other relists
-// hold nobody on account of such a source until a proof of it succeeds; that is tried every Recheck.
+// giveUpHolds ends the holds for which no proof has come for MaxRelistHold, or for MaxWait if the cache was shown to be
+// stale, so that repair goes on. Other relists hold nobody on account of such a source until a proof of it succeeds;
+// that is tried every Recheck.
 func (t *Tracker) giveUpHolds(now time.Time) {
 	for _, s := range t.sources {
+		limit := t.opts.MaxRelistHold
+		if s.shown {
+			limit = max(limit, t.opts.MaxWait)
+		}
 		late := func(c *Controller) bool {
 			d := c.holdOn(s)
-			return d != nil && d.asked && now.Sub(d.since) >= t.opts.MaxRelistHold
+			return d != nil && d.asked && now.Sub(d.since) >= limit
 		}
 		if !slices.ContainsFunc(s.users, late) {
 			continue
@@ -199,7 +204,7 @@ func (t *Tracker) giveUpHolds(now time.Time) {
 			}
 		}
 		t.info("Cache not proven in time as new as a relist of another; reconciling without the proof, disruptive actions still need it",
-			"resource", s.resource.String(), "controllers", controllers, "owners", freed, "waited", t.opts.MaxRelistHold, "err", s.proofErr)
+			"resource", s.resource.String(), "controllers", controllers, "owners", freed, "waited", limit, "err", s.proofErr)
 	}
 }
 
@@ -285,10 +290,11 @@ func (t *Tracker) proved(p pendingProof, err error) {
 	t.opts.Metrics.Proof(p.src.resource, err)
 	hopeless := errors.Is(err, ErrUnprovable)
 	if p.src.proofErr = err; err == nil {
-		p.src.givenUp = false
+		p.src.givenUp, p.src.shown = false, false
 	} else {
 		p.src.proofAfter = now.Add(t.opts.Recheck)
 	}
+	p.src.shown = p.src.shown || errors.Is(err, ErrStale)
 	for _, c := range p.src.users {
 		switch {
 		case err == nil:

@@ -65,6 +65,7 @@ type Source struct {
 	proving      bool // a proof of the store is under way, or may not begin yet
 	proofPace    *rate.Limiter
 	proofErr     error     // of the last proof
+	shown        bool      // to be stale, by a proof since the last good one
 	givenUp      bool      // no proof came within MaxRelistHold, and none has since
 	proofAfter   time.Time // when it is given up: not before this
 	doubt        doubt
