@@ -31,27 +31,59 @@ type Wait struct {
 // Awaits says what has to happen.
 func (w Wait) Awaits() string { return w.Why.awaits(w.AwaitedRV, w.DeletingUID) }
 
-// Waiting returns every parked owner, sorted by controller, owner and resource.
-func (t *Tracker) Waiting() []Wait {
+// inspectedAtOnce is how many owners are looked at in one hold of the lock (some 20 µs).
+const inspectedAtOnce = 256
+
+// EachWaiting calls visit for the parked owners that wants says yes to, in any order, once for each resource that one waits
+// for. It holds the tracker's lock for some owners at a time: wants is called with it, and must be quick, visit without it. An
+// owner that comes or goes meanwhile may be left out, or come twice.
+func (t *Tracker) EachWaiting(wants func(since time.Time) bool, visit func(Wait)) {
+	var found []Wait
+	looked := 0
+	flush := func() {
+		t.mu.Unlock()
+		for _, w := range found {
+			visit(w)
+		}
+		clear(found)
+		found, looked = found[:0], 0
+		t.mu.Lock()
+	}
 	t.mu.Lock()
-	var out []Wait
-	for _, c := range t.controllers {
+	for _, c := range slices.Clone(t.controllers) {
 		if c.parked == 0 {
 			continue
 		}
-		c.table.each(func(o *owner) {
-			if o.park == nil {
-				return
+		// The map may change between two holds of the lock: a range over it goes on all the same.
+		for _, first := range c.table.owners {
+			for o := first; o != nil; o = o.chain {
+				looked++
+				if o.park == nil {
+					continue
+				}
+				o.each(func(r *record) {
+					if !wants(o.park.since) {
+						return
+					}
+					w := Wait{Controller: c.name, Owner: o.name, OwnerUID: o.uid, Resource: r.src.resource,
+						SeenRV: r.src.pos().String(), Since: o.park.since, ProvenStale: o.park.stale}
+					w.Why, w.AwaitedRV, w.DeletingUID = r.src.why(r)
+					found = append(found, w)
+				})
 			}
-			o.each(func(r *record) {
-				w := Wait{Controller: c.name, Owner: o.name, OwnerUID: o.uid, Resource: r.src.resource,
-					SeenRV: r.src.pos().String(), Since: o.park.since, ProvenStale: o.park.stale}
-				w.Why, w.AwaitedRV, w.DeletingUID = r.src.why(r)
-				out = append(out, w)
-			})
-		})
+			if looked >= inspectedAtOnce {
+				flush()
+			}
+		}
 	}
+	flush()
 	t.mu.Unlock()
+}
+
+// Waiting returns every parked owner, sorted by controller, owner and resource.
+func (t *Tracker) Waiting() []Wait {
+	var out []Wait
+	t.EachWaiting(func(time.Time) bool { return true }, func(w Wait) { out = append(out, w) })
 	slices.SortFunc(out, func(a, b Wait) int {
 		return cmp.Or(
 			cmp.Compare(a.Controller, b.Controller),

@@ -87,7 +87,7 @@ func (v view) Summary() string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s))
 		}
 	}
-	return fmt.Sprintf("%d caches: %s", len(v.Caches), strings.Join(parts, ", "))
+	return fmt.Sprintf("%d caches: %s%s", v.CachesTotal, strings.Join(parts, ", "), shown(len(v.Caches), v.CachesTotal))
 }
 
 // LagText is the lag for a person.
@@ -111,7 +111,20 @@ func (h handlerView) Changes() string {
 
 // HandlerSummary counts the handlers.
 func (v view) HandlerSummary() string {
-	return fmt.Sprintf("%d of %d event handlers behind their informer's cache", len(v.Behind), v.Handlers)
+	return fmt.Sprintf("%d of %d event handlers behind their informer's cache%s", v.BehindTotal, v.Handlers, shown(len(v.Behind), v.BehindTotal))
+}
+
+// WaitSummary counts what waits.
+func (v view) WaitSummary() string {
+	return fmt.Sprintf("%d waiting%s", v.WaitsTotal, shown(len(v.Waits), v.WaitsTotal))
+}
+
+// shown says how many rows there are if these are not all.
+func shown(rows, total int) string {
+	if rows == total {
+		return ""
+	}
+	return fmt.Sprintf(" (%d are shown)", rows)
 }
 
 // Notice says what the tables cannot, or is empty.
@@ -160,7 +173,7 @@ func (v view) text(w io.Writer) error {
 		table.Flush()
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(&b, "%d waiting\n", len(v.Waits))
+	b.WriteString(v.WaitSummary() + "\n")
 	if len(v.Waits) > 0 {
 		fmt.Fprintln(table, "\nCONTROLLER\tOWNER\tCACHE\tWAITED\tFOR\tWHY")
 		for _, wait := range v.Waits {

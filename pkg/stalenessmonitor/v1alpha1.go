@@ -21,10 +21,12 @@ type Stalenessz struct {
 	Leading bool `json:"leading"`
 	// Gates by name: whether they are on.
 	Gates map[string]bool `json:"gates"`
-	// Caches, those that need a look first.
-	Caches []StalenesszCache `json:"caches"`
-	// Waits, the longest first.
-	Waits []StalenesszWait `json:"waits"`
+	// Caches, those that need a look first; 1,000 at most, of CachesTotal.
+	Caches      []StalenesszCache `json:"caches"`
+	CachesTotal int               `json:"cachesTotal"`
+	// Waits, the longest first; 1,000 at most, of WaitsTotal.
+	Waits      []StalenesszWait `json:"waits"`
+	WaitsTotal int              `json:"waitsTotal"`
 }
 
 // StalenesszCache is one informer's cache.
@@ -90,7 +92,7 @@ func (v view) structured() Stalenessz {
 	out := Stalenessz{
 		Kind: Kind, APIVersion: APIVersion, Time: v.Now, Leading: v.Leading,
 		Gates:  map[string]bool{"MonitorInformerStaleness": v.Monitoring, "StaleControllerConsistency": v.Consistency},
-		Caches: []StalenesszCache{}, Waits: []StalenesszWait{},
+		Caches: []StalenesszCache{}, CachesTotal: v.CachesTotal, Waits: []StalenesszWait{}, WaitsTotal: v.WaitsTotal,
 	}
 	for _, c := range v.Caches {
 		s := StalenesszCache{

@@ -86,7 +86,7 @@ func TestProveFresh(t *testing.T) {
 	require.Equal(t, owner, unproven.Owner)
 	require.True(t, consistency.Parked(err), "no retry with backoff")
 	require.True(t, consistency.Parked(consistency.ProveFresh(ctx, store, nodes)), "again, while the first waits")
-	waits := store.waits()
+	waits := rowsOf(store.waits)
 	require.Len(t, waits, 1, "the page says who waits")
 	require.Equal(t, "ns/owner", waits[0].Owner)
 	require.Equal(t, nodes, waits[0].Resource)
@@ -95,11 +95,11 @@ func TestProveFresh(t *testing.T) {
 	prover.answer(fresh)
 	close(prover.release)
 	require.Equal(t, "ns/owner", <-queue)
-	require.Empty(t, store.waits())
+	require.Empty(t, rowsOf(store.waits))
 	since := time.Now().Add(-time.Minute)
 	guarded(store, &guard{{Object: "ns/pod", Resource: nodes, For: "a proof", Why: "no server", Since: since}})
 	require.Equal(t, []stalenessmonitor.Wait{{Controller: store.name, Owner: "ns/pod", Resource: nodes, For: "a proof", Why: "no server", Since: since}},
-		store.waits(), "and what the guards put off")
+		rowsOf(store.waits), "and what the guards put off")
 	require.NoError(t, consistency.ProveFresh(ctx, store, nodes))
 	require.Empty(t, queue, "one retry for an owner")
 
@@ -154,7 +154,7 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 				if tc.waits {
 					require.EqualValues(t, 1, parked(t, "test", metrics.ForStart))
 					require.Empty(t, woken)
-					require.Len(t, (&Store{name: "test", start: s}).waits(), 1)
+					require.Len(t, rowsOf((&Store{name: "test", start: s}).waits), 1)
 					require.ErrorContains(t, s.check(owner), "waits: its caches are not proven")
 					prover.answer(fresh)
 					time.Sleep(retryStart)

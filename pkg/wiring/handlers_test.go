@@ -213,7 +213,7 @@ func (silent) Known(schema.GroupVersionResource) (freshness.Proof, bool) {
 // termOf shows a monitor on the page.
 type termOf struct{ *stalenessmonitor.Monitor }
 
-func (termOf) Waits() []stalenessmonitor.Wait { return nil }
+func (termOf) Waits(*stalenessmonitor.Longest) {}
 
 // handled is a monitored informer of pods in a bubble.
 type handled struct {

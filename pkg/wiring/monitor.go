@@ -5,8 +5,11 @@ package wiring
 
 import (
 	"fmt"
+	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
@@ -106,21 +109,19 @@ func (w *Wiring) current() *stalenessmonitor.Monitor {
 }
 
 // Waits implements stalenessmonitor.Term: everything that is not done now because a cache may be stale.
-func (w *Wiring) Waits() []stalenessmonitor.Wait {
-	var out []stalenessmonitor.Wait
-	for _, wait := range w.tracker.Waiting() {
-		out = append(out, stalenessmonitor.Wait{
+func (w *Wiring) Waits(out *stalenessmonitor.Longest) {
+	w.tracker.EachWaiting(out.Wants, func(wait rvtracker.Wait) {
+		out.Add(stalenessmonitor.Wait{
 			Controller: wait.Controller, Owner: key(wait.Owner), Resource: wait.Resource, Since: wait.Since,
 			For: fmt.Sprintf("%s, the cache is at %q", wait.Awaits(), wait.SeenRV), Why: why(wait),
 		})
-	}
+	})
 	w.mu.Lock()
 	stores := w.stores
 	w.mu.Unlock()
 	for _, s := range stores {
-		out = append(out, s.waits()...)
+		s.waits(out)
 	}
-	return out
 }
 
 func why(w rvtracker.Wait) string {
@@ -142,34 +143,74 @@ func guarded[G waiter](s *Store, guard G) G {
 }
 
 // waits are the owners that wait for a proof, for the first one, or for the outcome of a write, and what the guards put off.
-func (s *Store) waits() []stalenessmonitor.Wait {
-	out := s.unsettled.waits()
+func (s *Store) waits(out *stalenessmonitor.Longest) {
+	s.unsettled.waits(out)
+	inParts(&s.mu, func() map[types.NamespacedName]refusal { return s.retrying }, func(owner types.NamespacedName, r refusal) func() {
+		if !out.Wants(r.since) {
+			return nil
+		}
+		resource, since, proof := r.resource, r.since, r.proof
+		return func() {
+			out.Add(stalenessmonitor.Wait{
+				Controller: s.name, Owner: key(owner), Resource: resource, Since: since,
+				For: "a proof that the cache is fresh, before something is deleted", Why: proof.String(),
+			})
+		}
+	})
 	s.mu.Lock()
-	for owner, r := range s.retrying {
-		out = append(out, stalenessmonitor.Wait{
-			Controller: s.name, Owner: key(owner), Resource: r.resource, Since: r.since,
-			For: "a proof that the cache is fresh, before something is deleted", Why: r.proof.String(),
-		})
-	}
 	guards := s.guards
 	s.mu.Unlock()
 	for _, guard := range guards {
 		for _, w := range guard.Waits() {
-			out = append(out, stalenessmonitor.Wait{Controller: s.name, Owner: w.Object, Resource: w.Resource, Since: w.Since, For: w.For, Why: w.Why})
+			if out.Wants(w.Since) {
+				out.Add(stalenessmonitor.Wait{Controller: s.name, Owner: w.Object, Resource: w.Resource, Since: w.Since, For: w.For, Why: w.Why})
+			}
 		}
 	}
 	if s.start == nil {
-		return out
+		return
 	}
-	s.start.mu.Lock()
-	defer s.start.mu.Unlock()
-	for owner, since := range s.start.waiting {
-		out = append(out, stalenessmonitor.Wait{
-			Controller: s.name, Owner: key(owner), Resource: s.start.behind.Resource.GroupResource(), Since: since,
-			For: "proof that the caches are as new as the start of leadership", Why: s.start.behind.String(),
-		})
+	inParts(&s.start.mu, func() map[types.NamespacedName]time.Time { return s.start.waiting }, func(owner types.NamespacedName, since time.Time) func() {
+		if !out.Wants(since) {
+			return nil
+		}
+		behind := s.start.behind
+		return func() {
+			out.Add(stalenessmonitor.Wait{
+				Controller: s.name, Owner: key(owner), Resource: behind.Resource.GroupResource(), Since: since,
+				For: "proof that the caches are as new as the start of leadership", Why: behind.String(),
+			})
+		}
+	})
+}
+
+// lookedAtAtOnce is how many entries of a map are looked at in one hold of its lock.
+const lookedAtAtOnce = 256
+
+// inParts looks at the entries of a map that mu guards, some at a time, and does what look returns, unless that is nil, without
+// mu. Entries that come or go meanwhile may be left out.
+func inParts[K comparable, V any](mu *sync.Mutex, entries func() map[K]V, look func(K, V) (do func())) {
+	var found []func()
+	looked := 0
+	flush := func() {
+		mu.Unlock()
+		for _, do := range found {
+			do()
+		}
+		found, looked = found[:0], 0
+		mu.Lock()
 	}
-	return out
+	mu.Lock()
+	for k, v := range entries() { // A range goes on over a map that has changed.
+		if do := look(k, v); do != nil {
+			found = append(found, do)
+		}
+		if looked++; looked >= lookedAtAtOnce {
+			flush()
+		}
+	}
+	flush()
+	mu.Unlock()
 }
 
 var _ stalenessmonitor.Term = (*Wiring)(nil)

@@ -90,7 +90,7 @@ func TestRelistsAreWaitedForUntilAllCachesAreOfOneTime(t *testing.T) {
 		waits := w.tracker.Waiting()
 		return len(waits) == 1 && waits[0].Resource == nodes && waits[0].Why == rvtracker.WhyUnproven && waits[0].ProvenStale
 	}, wait, tick)
-	require.Contains(t, w.Waits()[0].For, "a proof that it is as new as another cache")
+	require.Contains(t, waitsOf(w)[0].For, "a proof that it is as new as another cache")
 	server.mu.Lock()
 	require.LessOrEqual(t, server.requests, 2, "the cache is waited for, not asked again and again")
 	server.mu.Unlock()
@@ -136,7 +136,7 @@ func TestRepairGoesOnWithoutTheProofOfARelist(t *testing.T) {
 		reconcile := consistency.WithOwner(ctx, store, owner, "uid")
 		err := consistency.ProveFresh(reconcile, store, pods)
 		require.True(t, consistency.Parked(err), "a deletion that depends on pods alone needs the nodes, too, as they may be of another time")
-		require.Equal(t, nodes, store.waits()[0].Resource, "the page says what for")
+		require.Equal(t, nodes, rowsOf(store.waits)[0].Resource, "the page says what for")
 
 		prover.answer(fresh)
 		close(prover.release)

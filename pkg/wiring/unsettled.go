@@ -144,33 +144,39 @@ func (u *unsettledWrites) next(owner types.NamespacedName, o *unsettledOwner, do
 }
 
 // waits are the owners that are refused, once for each resource of which a write may have been made.
-func (u *unsettledWrites) waits() []stalenessmonitor.Wait {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	var out []stalenessmonitor.Wait
-	for owner, o := range u.owners {
+func (u *unsettledWrites) waits(out *stalenessmonitor.Longest) {
+	inParts(&u.mu, func() map[types.NamespacedName]*unsettledOwner { return u.owners }, func(owner types.NamespacedName, o *unsettledOwner) func() {
 		if !o.parked {
-			continue // It is not to be reconciled.
+			return nil // It is not to be reconciled.
 		}
+		var rows []stalenessmonitor.Wait
 		for resource, at := range o.lost {
-			out = append(out, stalenessmonitor.Wait{
-				Controller: u.controller, Owner: key(owner), Resource: resource, Since: at,
-				For: "the outcome of a write whose answer was lost", Why: o.why(),
-			})
+			if out.Wants(at) {
+				rows = append(rows, stalenessmonitor.Wait{Controller: u.controller, Owner: key(owner), Resource: resource, Since: at, For: "the outcome of a write whose answer was lost"})
+			}
 		}
-	}
-	return out
+		if len(rows) == 0 {
+			return nil
+		}
+		last, early := o.last, time.Until(o.notBefore)
+		return func() {
+			for _, row := range rows {
+				row.Why = whyUnsettled(last, early)
+				out.Add(row)
+			}
+		}
+	})
 }
 
-// why the outcome is not known yet. The set's mu must be held.
-func (o *unsettledOwner) why() string {
-	switch early := time.Until(o.notBefore); {
+// whyUnsettled says why the outcome is not known yet, by the last proof and how long the server asks to wait.
+func whyUnsettled(last freshness.Proof, early time.Duration) string {
+	switch {
 	case early > 0:
 		return fmt.Sprintf("the server asks to wait for another %s", early.Round(100*time.Millisecond))
-	case o.last.Outcome == "":
+	case last.Outcome == "":
 		return "the cache is being proven as new as the loss"
 	}
-	return o.last.String()
+	return last.String()
 }
 
 func (u *unsettledWrites) note(o *unsettledOwner, proof freshness.Proof) {

@@ -195,6 +195,14 @@ func TestWhichAnswersAreLost(t *testing.T) {
 	}
 }
 
+func waitsOf(w *Wiring) []stalenessmonitor.Wait { return rowsOf(w.Waits) }
+
+func rowsOf(waits func(*stalenessmonitor.Longest)) []stalenessmonitor.Wait {
+	var out stalenessmonitor.Longest
+	waits(&out)
+	return out.Rows()
+}
+
 // The page lists who waits for the outcome of a write, since when, and why it is not known yet.
 func TestLostAnswersAreListed(t *testing.T) {
 	metrics.Register()
@@ -206,19 +214,19 @@ func TestLostAnswersAreListed(t *testing.T) {
 		prover := &lateProver{}
 		store.ctx, store.prover = t.Context(), prover
 		wiring := &Wiring{tracker: tracker, stores: []*Store{store}}
-		require.Empty(t, wiring.Waits())
+		require.Empty(t, waitsOf(wiring))
 
 		lost := time.Now()
 		store.Unsettled(owner, "uid", pods, neverRetried)
-		require.Empty(t, wiring.Waits(), "it is not to be reconciled")
+		require.Empty(t, waitsOf(wiring), "it is not to be reconciled")
 		time.Sleep(time.Second)
 		require.Error(t, store.EnsureReady(owner))
 		synctest.Wait()
 		require.Equal(t, []stalenessmonitor.Wait{{Controller: "test", Owner: "ns/owner", Resource: pods, Since: lost,
-			For: "the outcome of a write whose answer was lost", Why: down.String()}}, wiring.Waits())
+			For: "the outcome of a write whose answer was lost", Why: down.String()}}, waitsOf(wiring))
 
 		store.Unsettled(owner, "uid", nodes, 30*time.Second)
-		waits := wiring.Waits()
+		waits := waitsOf(wiring)
 		require.Len(t, waits, 2, "one for each resource")
 		for _, w := range waits {
 			require.Equal(t, "the server asks to wait for another 30s", w.Why)
@@ -226,6 +234,6 @@ func TestLostAnswersAreListed(t *testing.T) {
 		prover.set(time.Now(), false)
 		time.Sleep(time.Minute)
 		require.NoError(t, store.EnsureReady(owner))
-		require.Empty(t, wiring.Waits())
+		require.Empty(t, waitsOf(wiring))
 	})
 }

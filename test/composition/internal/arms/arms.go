@@ -197,7 +197,9 @@ func (m *Manager) Waits() []stalenessmonitor.Wait {
 	if m.Wiring == nil {
 		return nil
 	}
-	return m.Wiring.Waits()
+	var waits stalenessmonitor.Longest
+	m.Wiring.Waits(&waits)
+	return waits.Rows()
 }
 
 // Stop ends everything and waits for it.
