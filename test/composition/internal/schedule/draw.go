@@ -115,12 +115,12 @@ func (d *draw) queue() {
 // unwanted has pods run where DaemonSets do not want them any more, while the queue is slow and nodes change all the
 // time: the reconcile that would delete them always comes late, and with a view that is older than the server.
 func (d *draw) unwanted() {
-	start, length := d.between(20*time.Second, time.Minute), d.between(2*time.Minute, 5*time.Minute)
+	start, length := d.between(20*time.Second, time.Minute), d.between(2*time.Minute, 210*time.Second)
 	for i, n := 0, 5+d.IntN(3); i < n; i++ {
 		o := Owner{"DaemonSet", fmt.Sprintf("daemonsets-queue-%d", i), 0}
 		d.Owners = append(d.Owners, o)
 		for range 3 {
-			d.Steps = append(d.Steps, Step{At: start, Action: Flap, Target: o.Name, Delay: d.between(time.Second, 4*time.Second), For: length})
+			d.Steps = append(d.Steps, Step{At: start, Action: Flap, Target: o.Name, Delay: d.between(2*time.Second, 5*time.Second), For: length})
 		}
 	}
 	for i := range 1 + d.IntN(3) {
@@ -131,9 +131,9 @@ func (d *draw) unwanted() {
 		d.Steps = append(d.Steps, step)
 	}
 	d.Steps = append(d.Steps,
-		Step{At: start, Action: SlowWrites, Target: "daemonsets", Delay: d.between(3*time.Second, 10*time.Second), For: length},
+		Step{At: start, Action: SlowWrites, Target: "daemonsets", Delay: d.between(3*time.Second, 7*time.Second), For: length},
 		Step{At: start, Action: SlowReads, Target: "nodes", Delay: d.often(200*time.Millisecond, time.Second), For: length},
-		Step{At: start, Action: Busy, Target: "nodes", N: 5 + d.IntN(20), For: length})
+		Step{At: start, Action: Busy, Target: "nodes", N: 5 + d.IntN(15), For: length})
 }
 
 // trouble adds a trouble.

@@ -26,7 +26,7 @@ const (
 	DeletePod Action = "delete-pod" // its Nth pod is deleted by hand
 	Taint     Action = "taint"      // the Nth node gets a NoExecute taint for For
 	KillNode  Action = "kill-node"  // the Nth node's kubelet stops for For
-	Relabel   Action = "relabel"    // the Nth node loses the label that the DaemonSet selects, for For, or for good
+	Relabel   Action = "relabel"    // the Nth node gets a label that the DaemonSet does not want, for For, or for good
 	Flap      Action = "flap"       // one of its pods after the other turns unready, every Delay, for For
 	Busy      Action = "busy"       // an object of the resource Target changes N times a second for For
 )

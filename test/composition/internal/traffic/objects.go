@@ -5,7 +5,6 @@ package traffic
 
 import (
 	"fmt"
-	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -23,18 +22,19 @@ var Kinds = map[string]*model.Resource{
 	"ReplicaSet": model.ReplicaSets, "DaemonSet": model.DaemonSets, "StatefulSet": model.StatefulSets, "Job": model.Jobs, "ReplicationController": model.RCs,
 }
 
-// selected is the label that a DaemonSet selects, which every node has.
-func selected(owner string) map[string]string {
-	return map[string]string{"example.com/" + owner: "true"}
+// Unwanted is the label of a node where a DaemonSet wants no pod.
+func Unwanted(owner string) string { return "example.com/without-" + owner }
+
+// anywhereBut selects the nodes that do not have the label.
+func anywhereBut(label string) *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: label, Operator: corev1.NodeSelectorOpDoesNotExist}}}},
+	}}}
 }
 
-func newNode(name string, owners []schedule.Owner) *corev1.Node {
-	labels := map[string]string{corev1.LabelHostname: name}
-	for _, o := range owners {
-		maps.Copy(labels, selected(o.Name))
-	}
+func newNode(name string) *corev1.Node {
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
 		Status: corev1.NodeStatus{
 			Conditions:  []corev1.NodeCondition{ready(metav1.Now().Rfc3339Copy())},
 			Allocatable: corev1.ResourceList{},
@@ -61,7 +61,7 @@ func newOwner(o schedule.Owner, n int) (*model.Resource, model.Object) {
 	case "ReplicationController":
 		return model.RCs, &corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &replicas, Selector: labels, Template: &template}}
 	case "DaemonSet":
-		template.Spec.NodeSelector = selected(o.Name)
+		template.Spec.Affinity = anywhereBut(Unwanted(o.Name))
 		return model.DaemonSets, &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{
 			Selector: selector, Template: template, RevisionHistoryLimit: new(int32(10)),
 			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType,

@@ -59,7 +59,7 @@ func Start(server *model.Server, s schedule.Schedule) *Traffic {
 	for i := range s.Nodes {
 		n := &node{name: NodeName(i)}
 		t.nodes = append(t.nodes, n)
-		server.Create(model.Nodes, newNode(n.name, s.Owners))
+		server.Create(model.Nodes, newNode(n.name))
 		server.Create(model.Leases, &coordv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: n.name},
 			Spec:       coordv1.LeaseSpec{HolderIdentity: &n.name, RenewTime: new(metav1.NowMicro())},

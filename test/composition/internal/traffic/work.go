@@ -45,9 +45,9 @@ func (t *Traffic) Do(s schedule.Step) bool {
 		undo(func() { t.taint(name, false) })
 	case schedule.Relabel:
 		name := t.nodes[s.N%len(t.nodes)].name
-		t.relabel(owner, name, false)
+		t.relabel(owner, name, true)
 		if s.For > 0 {
-			undo(func() { t.relabel(owner, name, true) })
+			undo(func() { t.relabel(owner, name, false) })
 		}
 	case schedule.Flap:
 		t.flap(owner, s.Delay, time.Now().Add(s.For), 0)
@@ -97,7 +97,7 @@ func (t *Traffic) flip(o schedule.Owner, undo func(func())) {
 			model.Change(t.server, model.DaemonSets, Namespace, o.Name, func(x *appsv1.DaemonSet) { x.Spec.Template.Spec.NodeSelector = selector })
 		}
 		set(map[string]string{"example.com/none": "true"})
-		undo(func() { set(selected(o.Name)) })
+		undo(func() { set(nil) })
 		return
 	}
 	var was int32
@@ -137,13 +137,11 @@ func (t *Traffic) taint(name string, on bool) {
 	})
 }
 
-// relabel gives a node the label that a DaemonSet selects, or takes it away.
+// relabel gives a node the label that a DaemonSet does not want, or takes it away.
 func (t *Traffic) relabel(o schedule.Owner, name string, on bool) {
 	model.Change(t.server, model.Nodes, "", name, func(n *corev1.Node) {
-		for key, value := range selected(o.Name) {
-			if delete(n.Labels, key); on {
-				n.Labels[key] = value
-			}
+		if delete(n.Labels, Unwanted(o.Name)); on {
+			n.Labels[Unwanted(o.Name)] = "true"
 		}
 	})
 }

@@ -6,6 +6,7 @@ package validate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -114,7 +115,7 @@ func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Obj
 	case r == model.Nodes && now != nil:
 		j.node(old, now.(*corev1.Node), at)
 	}
-	if r == model.Events || r == model.Leases || r == model.Widgets {
+	if r == model.Events || r == model.Leases || r == model.Widgets || r == model.Nodes && sameForPods(old, now) {
 		return
 	}
 	for _, o := range j.owners {
@@ -122,6 +123,13 @@ func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Obj
 			j.look(truth, o, at)
 		}
 	}
+}
+
+// sameForPods says that the same pods belong on a node as before.
+func sameForPods(old, now model.Object) bool {
+	was, _ := old.(*corev1.Node)
+	is, _ := now.(*corev1.Node)
+	return was != nil && is != nil && maps.Equal(was.Labels, is.Labels) && len(was.Spec.Taints) == 0 && len(is.Spec.Taints) == 0
 }
 
 // look notes how an owner stands now.

@@ -95,6 +95,9 @@ func replicas(pods []*corev1.Pod, want, told, toldReady int32) state {
 
 // shouldRun says that a DaemonSet's pods belong on a node.
 func shouldRun(ds *appsv1.DaemonSet, n *corev1.Node) bool {
+	if _, unwanted := n.Labels[traffic.Unwanted(ds.Name)]; unwanted {
+		return false
+	}
 	for key, value := range ds.Spec.Template.Spec.NodeSelector {
 		if n.Labels[key] != value {
 			return false
