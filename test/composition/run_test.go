@@ -53,12 +53,13 @@ func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (rec
 			judge.Changed(truth, r, old, now)
 			tr.Changed(old, now)
 		}
-		manager, err := arms.Start(ctx, arm, server, s.Monitor)
+		manager, err := arms.Start(ctx, arm, server, arms.Flags{Monitor: s.Monitor, QPS: s.QPS})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, step := range s.Steps {
-			tr.After(step.At, func() {
+		for i, step := range s.Steps {
+			// Timers of one instant go off in any order, and the arms are to meet the same one.
+			tr.After(step.At+time.Duration(i)*time.Microsecond, func() {
 				if log != nil {
 					logger.Info(step.String())
 				}
@@ -71,7 +72,8 @@ func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (rec
 		for at := warm; at < end && manager.Wiring != nil && s.Monitor; at += ageEvery {
 			tr.After(at, func() {
 				for _, c := range manager.Wiring.Caches() {
-					if name := c.Resource.Resource; !s.TouchedAt(name, at, settled) {
+					// The others are asked as often as there are requests to spare.
+					if name := c.Resource.Resource; c.Protected && !s.TouchedAt(name, at, settled) {
 						judge.Age(name, c.Age, !c.Proven.IsZero())
 					}
 				}
@@ -82,6 +84,7 @@ func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (rec
 		for _, w := range manager.Waits() {
 			waits = append(waits, fmt.Sprintf("%s %s waits for %s: %s", w.Controller, w.Owner, w.For, w.Why))
 		}
+		server.Look(judge.Digest)
 		tr.End()
 		record = judge.End(waits)
 		manager.Stop()

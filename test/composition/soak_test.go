@@ -46,7 +46,7 @@ func soak(t *testing.T, arm arms.Arm, owners int) (after []kept) {
 		var tr *traffic.Traffic
 		tr = traffic.Start(server, schedule.Schedule{Nodes: 3})
 		server.Changed = func(_ model.Truth, _ *model.Resource, old, now model.Object) { tr.Changed(old, now) }
-		manager, err := arms.Start(context.Background(), arm, server, true)
+		manager, err := arms.Start(context.Background(), arm, server, arms.Flags{Monitor: true})
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		for round := range soakRounds {

@@ -82,17 +82,28 @@ type Manager struct {
 // controller is one to run.
 type controller func(ctx context.Context)
 
+// Flags are those of kube-controller-manager.
+type Flags struct {
+	// Monitor says that caches are watched, on our arm.
+	Monitor bool
+	// QPS, unless 0, is how many requests a second each client may send, in place of the default.
+	QPS int
+}
+
 // Start starts the arm's controllers on the server.
-func Start(ctx context.Context, arm Arm, server *model.Server, monitor bool) (*Manager, error) {
+func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Manager, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	m := &Manager{cancel: cancel}
 	config := &rest.Config{Host: "http://model", Transport: server, QPS: qps, Burst: burst}
+	if flags.QPS > 0 {
+		config.QPS, config.Burst = float32(flags.QPS), flags.QPS*burst/qps
+	}
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	var builder clientbuilder.ControllerClientBuilder = clientbuilder.SimpleControllerClientBuilder{ClientConfig: config}
 	informerClients := builder
 	watches := wiring.NewWatches()
-	if arm == Ours && monitor {
+	if arm == Ours && flags.Monitor {
 		informerClients = watches.Clients(builder)
 	}
 	shared, err := informerClients.Client("shared-informers")
@@ -126,7 +137,7 @@ func Start(ctx context.Context, arm Arm, server *model.Server, monitor bool) (*M
 		consistency.SetProvider(m.Wiring.Store)
 		defer consistency.SetProvider(nil)
 		builder = wiring.Clients(builder, nil)
-		if monitor {
+		if flags.Monitor {
 			handlers := wiring.NewHandlers()
 			typed, observed = handlers.Factory(typed), handlers.ObserveFactory(observed)
 			m.Wiring.Monitor(wiring.Informers(ctx, typed, observed, mapper), watches, handlers)

@@ -48,7 +48,8 @@ func (f *Faults) Do(s schedule.Step, after func(time.Duration, func())) bool {
 	case schedule.Expire:
 		f.server.Expire(byName(s.Target))
 	case schedule.LoseEvent:
-		f.server.Drop(byName(s.Target))
+		f.server.Drop(byName(s.Target), true)
+		after(s.For, func() { f.server.Drop(byName(s.Target), false) })
 	default:
 		return false
 	}

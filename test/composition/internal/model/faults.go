@@ -16,11 +16,16 @@ func (s *Server) Hold(r *Resource, held bool) {
 	}
 }
 
-// Drop has the watches of a resource that are open, but those of the prover, lose the next event.
-func (s *Server) Drop(r *Resource) {
+// Drop has the watches of a resource that are open, but those of the prover, lose the next event, or, once it is over,
+// no further one.
+func (s *Server) Drop(r *Resource, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.stores[r]
+	if !on {
+		st.drop = nil
+		return
+	}
 	lost := ""
 	st.drop = func(o Object) bool {
 		if lost == "" {

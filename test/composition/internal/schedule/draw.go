@@ -44,13 +44,18 @@ func Draw(seed uint64) Schedule {
 	d.Nodes = 2 + d.IntN(4)
 	d.Monitor = d.IntN(3) > 0
 	d.length = d.between(2*time.Minute, 8*time.Minute)
+	if d.IntN(10) == 0 {
+		d.QPS = 2 + d.IntN(8)
+	}
 	for i, n := 0, 2+d.IntN(4); i < n; i++ {
 		// ReplicaSets and DaemonSets are half of all.
 		kind := kinds[d.IntN(2)]
 		if d.IntN(2) == 0 {
 			kind = kinds[d.IntN(len(kinds))]
 		}
-		d.Owners = append(d.Owners, Owner{kind, fmt.Sprintf("%s-%d", resourceOf[kind], i), 1 + d.IntN(5)})
+		o := Owner{Kind: kind, Name: fmt.Sprintf("%s-%d", resourceOf[kind], i), Replicas: 1 + d.IntN(5)}
+		o.Claims = kind == "StatefulSet" && d.IntN(2) == 0
+		d.Owners = append(d.Owners, o)
 	}
 	switch d.IntN(16) {
 	case 0, 1:
@@ -96,7 +101,7 @@ func (d *draw) resource() string {
 func (d *draw) queue() {
 	start, length := d.between(20*time.Second, time.Minute), d.between(90*time.Second, 3*time.Minute)
 	for i, n := 0, 3+d.IntN(4); i < n; i++ {
-		o := Owner{"DaemonSet", fmt.Sprintf("daemonsets-queue-%d", i), 0}
+		o := Owner{Kind: "DaemonSet", Name: fmt.Sprintf("daemonsets-queue-%d", i)}
 		d.Owners = append(d.Owners, o)
 		for at := start; at < start+length; at += d.between(time.Second, 30*time.Second) {
 			step := Step{At: at, Action: Roll, Target: o.Name}
@@ -117,7 +122,7 @@ func (d *draw) queue() {
 func (d *draw) unwanted() {
 	start, length := d.between(20*time.Second, time.Minute), d.between(2*time.Minute, 210*time.Second)
 	for i, n := 0, 5+d.IntN(3); i < n; i++ {
-		o := Owner{"DaemonSet", fmt.Sprintf("daemonsets-queue-%d", i), 0}
+		o := Owner{Kind: "DaemonSet", Name: fmt.Sprintf("daemonsets-queue-%d", i)}
 		d.Owners = append(d.Owners, o)
 		for range 3 {
 			d.Steps = append(d.Steps, Step{At: start, Action: Flap, Target: o.Name, Delay: d.between(2*time.Second, 5*time.Second), For: length})
@@ -138,7 +143,7 @@ func (d *draw) unwanted() {
 
 // trouble adds a trouble.
 func (d *draw) trouble() {
-	switch d.IntN(12) {
+	switch d.IntN(13) {
 	case 0, 1:
 		d.refusal(Refuse)
 	case 2, 3:
@@ -161,6 +166,11 @@ func (d *draw) trouble() {
 			far = -far
 		}
 		d.add(Step{Action: Clock, N: d.IntN(d.Nodes), Delay: far})
+	case 12:
+		// Without the monitor nobody finds out.
+		if d.Monitor {
+			d.add(Step{Action: LoseEvent, Target: d.resource(), For: d.often(time.Second, 20*time.Second)})
+		}
 	}
 }
 
@@ -207,8 +217,10 @@ func (s Step) touches(resource string) time.Duration {
 		return 10 * time.Second
 	case Hold, Broken:
 		return s.For
-	case Expire, LoseEvent:
+	case Expire:
 		return time.Second
+	case LoseEvent:
+		return s.For + time.Minute
 	}
 	return 0
 }
@@ -216,6 +228,9 @@ func (s Step) touches(resource string) time.Duration {
 // Touched is for how long faults disturb an owner, at the most; 0 for a healthy one.
 func (s Schedule) Touched(o Owner) time.Duration {
 	var sum time.Duration
+	if s.QPS > 0 {
+		sum += 10 * time.Second // Chance decides whose requests wait.
+	}
 	for _, step := range s.Steps {
 		if (step.Action == Refuse || step.Action == Webhook) && step.Target == o.Name {
 			sum += step.For

@@ -41,7 +41,7 @@ const (
 	LostAnswer Action = "lost-answer" // every other write is made and its answer lost
 	Hold       Action = "hold"        // watches bring nothing
 	Expire     Action = "expire"      // watches end with 410
-	LoseEvent  Action = "lose-event"  // watches lose one event
+	LoseEvent  Action = "lose-event"  // watches lose one event, if there is one within For
 	Clock      Action = "clock"       // the Nth node's clock jumps by Delay
 )
 
@@ -70,6 +70,8 @@ func (s Step) String() string {
 type Owner struct {
 	Kind, Name string
 	Replicas   int
+	// Claims says that a StatefulSet's pods each have a volume claim.
+	Claims bool `json:",omitempty"`
 }
 
 // Schedule is one history.
@@ -79,8 +81,10 @@ type Schedule struct {
 	Seed    uint64
 	Nodes   int
 	Monitor bool
-	Owners  []Owner
-	Steps   []Step
+	// QPS, unless 0, is how many requests a second each controller's client may send, in place of the default.
+	QPS    int `json:",omitempty"`
+	Owners []Owner
+	Steps  []Step
 	// Settle is how long the run goes on after the last step is over.
 	Settle time.Duration
 }
@@ -96,7 +100,7 @@ func (s Schedule) End() time.Duration {
 
 func (s Schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, settle %s, %v\n", s.Seed, s.Nodes, s.Monitor, s.Settle, s.Owners)
+	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, %d requests a second (0: by default), settle %s, %v\n", s.Seed, s.Nodes, s.Monitor, s.QPS, s.Settle, s.Owners)
 	for _, step := range s.Steps {
 		fmt.Fprintln(&b, step)
 	}

@@ -79,10 +79,21 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 			case ourOpen && !open && ourMost > most+c.most:
 				add("end", "%s: %s not ended for the last %s, stock's is", owner, c.rule, c.ours[len(c.ours)-1].For)
 			case open: // stock's backoff may be longer than the run
+			case fault > 0 && c.rule == "deletion latency":
+				// Each one may have to wait for one more turn in a slow queue.
+				if ourMost > most+c.most {
+					add(c.rule, "%s: most %s of %d, stock %s of %d", owner, ourMost, len(c.ours), most, len(c.stock))
+				}
 			case fault > 0 && ourAll > all*5/4+c.most:
 				// Under a fault one span may run into the next on either arm, so only their sum says something.
 				add(c.rule, "%s: %s in %d times, stock %s in %d", owner, ourAll, len(c.ours), all, len(c.stock))
 			case fault > 0:
+			case owner.Kind == "Job" && c.rule == "pods latency":
+				// Whether one pod has finished before the next is ready decides whether two spans are one: 12 s or 18 s on
+				// either arm in one and the same history.
+				if ourAll > all*5/4+c.most {
+					add(c.rule, "%s: %s in %d times, stock %s in %d", owner, ourAll, len(c.ours), all, len(c.stock))
+				}
 			case ourMean > mean+c.mean:
 				add(c.rule, "%s: mean %s of %d, stock %s of %d", owner, ourMean, len(c.ours), mean, len(c.stock))
 			case ourMost > most+c.most:
@@ -98,6 +109,11 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 		// A short last span is of a disturbance that stock was spared: a taint of a node where it has no pod.
 		if !left.Open && ended(stock.Undone[owner]) && left.For > bound && at > stocks+bound {
 			add("end state", "%s: reached at %s, by stock at %s", owner, at, stocks)
+		}
+	}
+	for owner, was := range stock.Digests {
+		if now := ours.Digests[owner]; now != was && ended(stock.Undone[owner]) && ended(ours.Undone[owner]) {
+			add("end state", "%s: not as stock leaves it:\n%s\nstock:\n%s", owner, now, was)
 		}
 	}
 	for _, wait := range ours.Waits {

@@ -40,6 +40,8 @@ type Record struct {
 	// Untold is when an owner's status was not that of its pods; Undone, when the pods were not those of its spec, or
 	// not ready; Excess, when it had pods that its spec did not ask for, and nobody had deleted them.
 	Untold, Undone, Excess map[model.Owner][]Span
+	// Digests are how the owners, their pods and their volume claims are at the end.
+	Digests map[model.Owner]string
 	// Unjustified are the destructive writes that nothing at the server called for.
 	Unjustified []Violation
 	// Waits are those of our side at the end.
@@ -262,6 +264,16 @@ func (j *Judge) Age(resource string, age time.Duration, known bool) {
 	j.record.Ages[resource] = max(j.record.Ages[resource], age)
 	if !known {
 		j.record.Unknown[resource]++
+	}
+}
+
+// Digest notes how the owners are.
+func (j *Judge) Digest(truth model.Truth) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.record.Digests = map[model.Owner]string{}
+	for _, o := range j.owners {
+		j.record.Digests[o] = digest(truth, o)
 	}
 }
 

@@ -4,7 +4,9 @@
 package validate
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -63,6 +65,48 @@ func stateOf(truth model.Truth, o model.Owner) state {
 	s.told = s.told && seen
 	s.done = s.done && s.told
 	return s
+}
+
+// digest is what of an owner, its pods and its volume claims does not depend on when and where they were made.
+func digest(truth model.Truth, o model.Owner) string {
+	var lines []string
+	switch x := truth.Get(traffic.Kinds[o.Kind], o.Namespace, o.Name).(type) {
+	case *appsv1.ReplicaSet:
+		lines = append(lines, x.Status.String())
+	case *corev1.ReplicationController:
+		lines = append(lines, x.Status.String())
+	case *appsv1.DaemonSet:
+		lines = append(lines, x.Status.String())
+	case *appsv1.StatefulSet:
+		lines = append(lines, x.Status.String())
+	case *batchv1.Job:
+		lines = append(lines, fmt.Sprint("conditions ", len(x.Status.Conditions)))
+		if len(x.Status.Conditions) > 0 {
+			lines = append(lines, fmt.Sprint("succeeded ", x.Status.Succeeded))
+		}
+		return strings.Join(lines, "\n") // It may be at any of its pods.
+	}
+	for _, x := range truth.List(model.Pods) {
+		ref, p := metav1.GetControllerOfNoCopy(x), x.(*corev1.Pod)
+		if ref == nil || ref.Name != o.Name || ref.Kind != o.Kind || !active(p) {
+			continue
+		}
+		line := fmt.Sprintf("pod with %s, ready %v", p.Spec.Containers[0].Image, ready(p))
+		switch o.Kind {
+		case "DaemonSet":
+			line += " on " + p.Spec.NodeName
+		case "StatefulSet":
+			line += " named " + p.Name
+		}
+		lines = append(lines, line)
+	}
+	for _, x := range truth.List(model.Claims) {
+		if o.Kind == "StatefulSet" && strings.HasPrefix(x.GetName(), "data-"+o.Name+"-") {
+			lines = append(lines, "claim "+x.GetName())
+		}
+	}
+	slices.Sort(lines[1:])
+	return strings.Join(lines, "\n")
 }
 
 func active(p *corev1.Pod) bool {
