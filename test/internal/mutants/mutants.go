@@ -180,8 +180,8 @@ var all = []Mutant{
 	},
 	{
 		Name: "watch-end", Protection: "a watch that is stalled is ended", File: "pkg/wiring/watches.go",
-		Old: "		b.end()",
-		New: "		_ = b.end",
+		Old: "			\"bytes\", b.bytes.Load(), \"times\", n, \"notAgainFor\", again)\n		b.end()",
+		New: "			\"bytes\", b.bytes.Load(), \"times\", n, \"notAgainFor\", again)\n		_ = b.end",
 	},
 	{
 		Name: "quiet-proof", Protection: "a quiet cache is proven to lack nothing", File: "pkg/stalenessmonitor/probe.go",
