@@ -6,7 +6,6 @@ package wiring
 import (
 	"context"
 	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +22,7 @@ import (
 // busyCache is a cache that moves a hundred times a second and is never behind, and the prover of it: a fence takes
 // a while, and one that is young enough is shared.
 type busyCache struct {
-	mu     sync.Mutex
+	turn   chan struct{} // unless nil, no more prove than it has room for
 	takes  time.Duration
 	fences []time.Time
 }
@@ -33,8 +32,10 @@ func (b *busyCache) LastStoreSyncResourceVersion() string {
 }
 
 func (b *busyCache) prove(_ context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	if b.turn != nil {
+		b.turn <- struct{}{}
+		defer func() { <-b.turn }()
+	}
 	if n := len(b.fences); n == 0 || b.fences[n-1].Before(asOf) {
 		b.fences = append(b.fences, time.Now())
 		time.Sleep(b.takes)
@@ -57,7 +58,7 @@ func TestADeletionIsNotRefusedForEver(t *testing.T) {
 		for _, takes := range []time.Duration{5 * time.Millisecond, time.Second, 5 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {
 				owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
-				cache := &busyCache{takes: takes}
+				cache := &busyCache{takes: takes, turn: make(chan struct{}, 1)}
 				store := NewStore(rvtracker.New(rvtracker.Options{}), "test", map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: cache, pods: cache})
 				store.ctx, store.prover = t.Context(), cache
 				queue := make(chan string, 9)
@@ -80,6 +81,41 @@ func TestADeletionIsNotRefusedForEver(t *testing.T) {
 			})
 		}
 	}
+}
+
+// busyCaches has a prover for each.
+type busyCaches map[schema.GroupResource]*busyCache
+
+func (b busyCaches) prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
+	return b[resource].prove(ctx, resource, asOf)
+}
+
+func (busyCaches) known(schema.GroupResource) (freshness.Proof, bool) {
+	return freshness.Proof{}, false
+}
+
+func (busyCaches) wait(context.Context, schema.GroupResource, freshness.Proof) {
+	panic("they are never behind")
+}
+
+// A reconcile that was refused leaves its status to the next one, but not twice in a row. One that is refused because
+// of another cache than the last does not forget that.
+func TestARefusalIsNotForAnotherReadingTwiceInARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+		prover := busyCaches{nodes: {takes: 10 * time.Millisecond}, pods: {takes: 10 * time.Millisecond}}
+		store := NewStore(rvtracker.New(rvtracker.Options{}), "test", map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: prover[nodes], pods: prover[pods]})
+		store.ctx, store.prover = t.Context(), prover
+		var again []bool
+		for try, resources := range [][]schema.GroupResource{{nodes}, {pods}, {nodes, pods}} {
+			time.Sleep(time.Minute)
+			require.NoError(t, store.EnsureReady(owner))
+			err := consistency.ProveFresh(consistency.WithOwner(t.Context(), store, owner, "uid"), store, resources...)
+			require.Equal(t, try < 2, err != nil)
+			again = append(again, consistency.Again(err))
+		}
+		require.Equal(t, []bool{true, false, false}, again)
+	})
 }
 
 // What is proven ahead is good for one reconcile.

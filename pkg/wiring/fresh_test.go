@@ -79,13 +79,16 @@ func TestProveFresh(t *testing.T) {
 	store.prover = prover
 	ctx = consistency.WithOwner(t.Context(), store, owner, "uid")
 	require.NoError(t, consistency.ProveFresh(ctx, store, pods))
+	reconcile := func() context.Context { return consistency.WithOwner(t.Context(), store, owner, "uid") }
 
 	err := consistency.ProveFresh(ctx, store, pods, nodes)
 	var unproven *UnprovenError
 	require.ErrorAs(t, err, &unproven)
 	require.Equal(t, owner, unproven.Owner)
 	require.True(t, consistency.Parked(err), "no retry with backoff")
-	require.True(t, consistency.Parked(consistency.ProveFresh(ctx, store, nodes)), "again, while the first waits")
+	require.False(t, consistency.Again(err), "nobody knows for how long")
+	require.Equal(t, err, consistency.ProveFresh(ctx, store, nodes), "one answer for a reconcile")
+	require.True(t, consistency.Parked(consistency.ProveFresh(reconcile(), store, nodes)), "again, while the first waits")
 	waits := rowsOf(store.waits)
 	require.Len(t, waits, 1, "the page says who waits")
 	require.Equal(t, "ns/owner", waits[0].Owner)
@@ -100,20 +103,25 @@ func TestProveFresh(t *testing.T) {
 	guarded(store, &guard{{Object: "ns/pod", Resource: nodes, For: "a proof", Why: "no server", Since: since}})
 	require.Equal(t, []stalenessmonitor.Wait{{Controller: store.name, Owner: "ns/pod", Resource: nodes, For: "a proof", Why: "no server", Since: since}},
 		rowsOf(store.waits), "and what the guards put off")
+	ctx = reconcile()
 	require.NoError(t, consistency.ProveFresh(ctx, store, nodes))
 	require.Empty(t, queue, "one retry for an owner")
+	prover.answer(stale)
+	require.NoError(t, consistency.ProveFresh(ctx, store, nodes), "what was proven stays so for the reconcile")
+	ctx = reconcile()
 
 	// The cache caught up while it was proven: what the reconcile had read before may lack something.
 	prover.answer(freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "7"})
 	reached = "7"
 	err = consistency.ProveFresh(ctx, store, nodes)
 	require.ErrorAs(t, err, &unproven)
+	require.True(t, consistency.Again(err), "only a newer reading is wanted")
 	require.Equal(t, "ns/owner", <-queue, "at once: the next try reads what is proven")
-	require.NoError(t, consistency.ProveFresh(consistency.WithOwner(t.Context(), store, owner, "uid"), store, nodes))
+	require.NoError(t, consistency.ProveFresh(reconcile(), store, nodes))
 
 	// A list that was compared with a cache says nothing of that cache later.
 	prover.answer(freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "5", Exact: true})
-	require.Error(t, consistency.ProveFresh(consistency.WithOwner(t.Context(), store, owner, "uid"), store, nodes))
+	require.Error(t, consistency.ProveFresh(reconcile(), store, nodes))
 	require.Equal(t, "ns/owner", <-queue)
 
 	err = consistency.ProveFresh(t.Context(), store, nodes)

@@ -54,6 +54,7 @@ type Store struct {
 	name   string
 	ctx    context.Context             // of the term of leadership
 	prover prover                      // nil: nothing is proven
+	live   *live                       // nil: proofs alone count
 	report func(rvtracker.StaleReport) // nil: nobody is told of long waits
 	start  *start                      // nil: the first reconcile waits for nothing
 	caches map[schema.GroupResource]consistency.LastSyncRVGetter
@@ -211,33 +212,6 @@ func key(owner types.NamespacedName) string {
 	return strings.TrimPrefix(owner.String(), "/")
 }
 
-// view is how far a controller's caches had got when a reconcile began.
-type view struct {
-	at       time.Time
-	versions map[schema.GroupResource]string
-}
-
-// View is what consistency.WithOwner keeps of the caches, for ProveFresh to judge.
-func (s *Store) View() any {
-	if s.prover == nil {
-		return nil
-	}
-	v := view{at: time.Now(), versions: make(map[schema.GroupResource]string, len(s.caches))}
-	for resource, cache := range s.caches {
-		v.versions[resource] = cache.LastStoreSyncResourceVersion()
-	}
-	return v
-}
-
-// shows reports whether what was read from the cache of the resource, at or after the view, has what
-// the proof says.
-func (v view) shows(resource schema.GroupResource, proof freshness.Proof) bool {
-	if proof.Exact {
-		return v.versions[resource] == proof.ResourceVersion
-	}
-	return freshness.Passed(v.versions[resource], proof.ResourceVersion)
-}
-
 // UnprovenError says why a disruptive action was not taken.
 type UnprovenError struct {
 	// Owner is the object whose reconcile has to wait.
@@ -246,7 +220,7 @@ type UnprovenError struct {
 	// been when the reconcile read it.
 	Proof freshness.Proof
 
-	parked bool
+	parked, again bool
 }
 
 // Error implements error.
@@ -257,27 +231,46 @@ func (e *UnprovenError) Error() string {
 // Parked is true if the owner is put back on the queue when it is worth asking again.
 func (e *UnprovenError) Parked() bool { return e.parked }
 
-// ProveFresh returns nil if the caches of the resources had, when the context's reconcile began, all
-// that the server had no longer than proofAge before, or when EnsureReady let it begin. Otherwise it returns an *UnprovenError for the
-// first that may not have had it, and the owner comes back to the queue: at once if the cache is proven
-// by now, else when it has caught up, or after a while. Without an owner nothing can be proven.
+// Again is true if nothing is missing but a newer reading: the owner is back on the queue, and all that it needs is
+// proven before it is read then. It is false the second time in a row, so that no reconcile puts off for ever what
+// it leaves to the next one.
+func (e *UnprovenError) Again() bool { return e.again }
+
+// ProveFresh returns nil if what the context's reconcile has read of the resources had all that the server had no longer
+// than proofAge before the reconcile began, or when EnsureReady let it begin. Of the owner and the pods that it controls
+// that is so if their caches are proven, and they are in there as they were read. Otherwise it returns an *UnprovenError
+// for the first resource of which it may not be so, and the owner comes back to the queue: at once if the cache is proven
+// by now, else when it has caught up, or after a while. A reconcile gets one answer: what was proven or refused once
+// stays so. Without an owner nothing can be proven.
 func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResource) error {
 	if s.prover == nil {
 		return nil
 	}
 	owner, _ := consistency.OwnerFrom(ctx)
-	began, ok := owner.View.(view)
+	began, ok := owner.View.(*view)
 	if !ok {
 		return &UnprovenError{}
 	}
+	began.turn <- struct{}{}
+	defer func() { <-began.turn }()
+	if began.refused != nil {
+		return began.refused
+	}
 	early := s.provenAhead(owner.Name)
 	resources = s.needed(resources)
+	var open []schema.GroupResource
 	for _, resource := range resources {
-		if proof := early[resource]; proof.Fresh() && began.shows(resource, proof) {
-			continue
+		if proof := early[resource]; !began.proven[resource] && !(proof.Fresh() && began.shows(resource, proof)) {
+			open = append(open, resource)
 		}
-		proof := s.prover.prove(ctx, resource, began.at.Add(-proofAge))
-		if proof.Fresh() && began.shows(resource, proof) {
+	}
+	proofs, shown := make([]freshness.Proof, len(open)), make([]bool, len(open))
+	atOnce(open, func(i int, resource schema.GroupResource) {
+		proofs[i], shown[i] = s.proveOrRead(ctx, began, resource, began.at.Add(-proofAge))
+	})
+	for i, resource := range open {
+		proof := proofs[i]
+		if shown[i] || proof.Fresh() && began.showsNow(resource, proof) {
 			continue
 		}
 		metrics.Unproven(s.name, resource, proof.Outcome)
@@ -285,7 +278,11 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 			s.proveNextAhead(owner.Name, resources)
 		}
 		s.retry(ctx, owner.Name, resource, proof)
-		return &UnprovenError{Owner: owner.Name, Proof: proof, parked: true}
+		began.refused = &UnprovenError{Owner: owner.Name, Proof: proof, parked: true, again: proof.Fresh() && early == nil}
+		return began.refused
+	}
+	for _, resource := range resources {
+		began.proven[resource] = true
 	}
 	s.mu.Lock()
 	delete(s.refused, owner.Name)
@@ -304,15 +301,29 @@ func (s *Store) needed(resources []schema.GroupResource) []schema.GroupResource 
 	return resources
 }
 
-// proveNextAhead has the resources proven before the owner's next view.
+// atOnce does something for all resources at the same time.
+func atOnce(resources []schema.GroupResource, do func(i int, resource schema.GroupResource)) {
+	var wg sync.WaitGroup
+	for i, resource := range resources {
+		wg.Go(func() { do(i, resource) })
+	}
+	wg.Wait()
+}
+
+// proveNextAhead has the resources proven before the owner's next view, and those that were before this one.
 func (s *Store) proveNextAhead(owner types.NamespacedName, resources []schema.GroupResource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ahead == nil {
 		s.ahead = map[types.NamespacedName]*ahead{}
 	}
+	if earlier := s.ahead[owner]; earlier != nil {
+		resources = slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(earlier.resources, resources)), byName))
+	}
 	s.ahead[owner] = &ahead{resources: resources}
 }
+
+func byName(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) }
 
 // proveAhead proves what the owner's last reconcile has asked for, once. The view is taken after it.
 func (s *Store) proveAhead(owner types.NamespacedName) {
@@ -326,9 +337,13 @@ func (s *Store) proveAhead(owner types.NamespacedName) {
 	if a == nil {
 		return
 	}
+	made := make([]freshness.Proof, len(a.resources))
+	atOnce(a.resources, func(i int, resource schema.GroupResource) {
+		made[i] = s.prover.prove(s.ctx, resource, time.Now().Add(-proofAge))
+	})
 	proofs := map[schema.GroupResource]freshness.Proof{}
-	for _, resource := range a.resources {
-		proofs[resource] = s.prover.prove(s.ctx, resource, time.Now().Add(-proofAge))
+	for i, resource := range a.resources {
+		proofs[resource] = made[i]
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,7 +4,6 @@
 package wiring
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -33,6 +32,7 @@ type Wiring struct {
 	ctx     context.Context
 	tracker *rvtracker.Tracker
 	proofs  *proofs
+	live    *live
 	budget  *circuitbreaker.Budget
 	reports *reporter
 	since   time.Time
@@ -52,6 +52,9 @@ func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, event
 		budget: circuitbreaker.NewBudget(circuitbreaker.DefaultRate, circuitbreaker.DefaultBurst)}
 	var err error
 	if w.proofs, err = newProofs(config, mapper); err != nil {
+		return nil, err
+	}
+	if w.live, err = newLive(config, w.proofs.lookup); err != nil {
 		return nil, err
 	}
 	w.tracker = rvtracker.New(rvtracker.Options{Metrics: metrics.Tracker{}, Fencer: w.proofs.prover.Fencer(),
@@ -111,9 +114,9 @@ func (w *Wiring) Store(controller string, stores map[schema.GroupResource]consis
 			klog.FromContext(w.ctx).Error(err, "Nothing can be proven of a cache", "controller", controller, "resource", resource)
 		}
 	}
-	slices.SortFunc(resources, func(a, b schema.GroupResource) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(resources, byName)
 	metrics.Tracker{}.Init(controller, resources...)
-	s.prover, s.budget, s.reports = w.proofs, w.budget, w.reports
+	s.prover, s.live, s.budget, s.reports = w.proofs, w.live, w.budget, w.reports
 	s.start = &start{controller: controller}
 	w.mu.Lock()
 	w.stores = append(w.stores, s)

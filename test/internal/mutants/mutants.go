@@ -85,8 +85,8 @@ var all = []Mutant{
 	},
 	{
 		Name: "proofs", Protection: "the caches behind a disruptive action of a reconcile are proven fresh", File: store,
-		Old: "if proof.Fresh() && began.shows(resource, proof) {",
-		New: "if proof.Fresh() && began.shows(resource, proof) || true {",
+		Old: "if shown[i] || proof.Fresh() && began.showsNow(resource, proof) {",
+		New: "if shown[i] || proof.Fresh() && began.showsNow(resource, proof) || true {",
 	},
 	{
 		Name: "start-proof", Protection: "caches are proven as new as the start of leadership before the first reconcile", File: store,

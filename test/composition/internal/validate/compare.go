@@ -55,6 +55,10 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 			if ended(ours.Undone[owner]) && !ended(stock.Undone[owner]) {
 				allowed += leftToDo
 			}
+			if n > allowed && s.Has(schedule.SlowWrites) {
+				// Whose turn it is in a long queue varies by a factor of two between runs of one arm: only the sum says something.
+				n, allowed = ofKind(s, ours, owner.Kind, what), ofKind(s, stock, owner.Kind, what)*5/4+moreRequests
+			}
 			if n > allowed {
 				add("requests", "%s: %d times %s, stock %d", owner, n, what, stock.Requests[owner][what])
 			}
@@ -137,6 +141,16 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 		return 0
 	})
 	return out
+}
+
+// ofKind is how often something was done for all owners of a kind.
+func ofKind(s schedule.Schedule, r Record, kind, what string) (n int) {
+	for _, o := range Owners(s) {
+		if o.Kind == kind {
+			n += r.Requests[o][what]
+		}
+	}
+	return n
 }
 
 // ended says that the last span has an end.

@@ -1,0 +1,145 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wiring
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/time/rate"
+	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+)
+
+const (
+	// sharedFirst is how long the proof that all share is given alone: the time in which a busy cache passes a fence.
+	sharedFirst = 30 * time.Millisecond
+	// liveRate and liveBurst of the reads besides. Many deletions at once make a cache busy.
+	liveRate  = rate.Limit(5)
+	liveBurst = 20
+	// liveWait bounds the wait for that, and liveTimeout a read.
+	liveWait    = time.Millisecond
+	liveTimeout = 5 * time.Second
+	// few is up to how many pods of an owner are read, and up to how many objects the prover lists a cache at once.
+	few = 100
+)
+
+// live reads what one deletion depends on from the server. It stands in for the proof of a large cache that stands
+// still, which takes seconds.
+type live struct {
+	client  metadata.Interface
+	version func(schema.GroupResource) (schema.GroupVersionResource, bool)
+	budget  circuitbreaker.Reader
+}
+
+func newLive(config *rest.Config, version func(schema.GroupResource) (schema.GroupVersionResource, bool)) (*live, error) {
+	config = metadata.ConfigFor(config)
+	if config.UserAgent == "" {
+		config.UserAgent = rest.DefaultKubernetesUserAgent()
+	}
+	config.UserAgent += " freshness"
+	config.QPS = -1
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making the client of live reads: %w", err)
+	}
+	return &live{client: client, version: version, budget: circuitbreaker.NewBudget(liveRate, liveBurst)}, nil
+}
+
+// shows reports whether the server has the owner, or its pods, at the versions that the reconcile has read. It is false
+// also if that cannot be told now.
+func (l *live) shows(ctx context.Context, controller string, v *view, resource schema.GroupResource) bool {
+	gvr, ok := l.version(resource)
+	if !ok {
+		return false
+	}
+	client := func() metadata.ResourceInterface { return l.client.Resource(gvr).Namespace(v.own.namespace) }
+	switch {
+	case v.own != nil && resource == v.own.resource:
+		now, err := readNow(ctx, l.budget, controller, resource, func(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
+			return client().Get(ctx, v.own.name, metav1.GetOptions{})
+		})
+		return err == nil && read(now) == v.own.read
+	case resource == podResource && v.pods != nil && v.own != nil && v.own.selector != nil && v.pods.number <= few:
+		selector, err := metav1.LabelSelectorAsSelector(v.own.selector)
+		if err != nil {
+			return false
+		}
+		list, err := readNow(ctx, l.budget, controller, resource, func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
+			return client().List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+		})
+		return err == nil && v.pods.unchanged() && v.pods.equal(list.Items, v.own.read.uid)
+	}
+	return false
+}
+
+// readNow makes a read, unless the budget is spent.
+func readNow[T any](ctx context.Context, budget circuitbreaker.Reader, controller string, resource schema.GroupResource, read func(context.Context) (T, error)) (out T, err error) {
+	waiting, cancel := context.WithTimeout(ctx, liveWait)
+	defer cancel()
+	err = budget.Read(waiting, controller, resource, func(context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+		defer cancel()
+		var err error
+		out, err = read(ctx)
+		return err
+	})
+	return out, err
+}
+
+// large says that the proof of a cache may take long: it is not proven by a list at once.
+func (v *view) large(resource schema.GroupResource) bool {
+	switch {
+	case v.own != nil && resource == v.own.resource:
+		store, ok := v.own.store.(interface{ ListKeys() []string })
+		return ok && len(store.ListKeys()) > few
+	case resource == podResource && v.pods != nil:
+		return len(v.pods.indexer.ListKeys()) > few
+	}
+	return false
+}
+
+// proveOrRead is the proof that all share, or a read of what this deletion depends on if that comes first. It reports
+// true if the read showed what the reconcile has read.
+func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupResource, asOf time.Time) (freshness.Proof, bool) {
+	if s.live == nil || !v.large(resource) {
+		return s.prover.prove(ctx, resource, asOf), false
+	}
+	proofs := make(chan freshness.Proof, 1)
+	go func() { proofs <- s.prover.prove(ctx, resource, asOf) }()
+	timer := time.NewTimer(sharedFirst)
+	defer timer.Stop()
+	select {
+	case proof := <-proofs:
+		return proof, false
+	case <-timer.C:
+	}
+	if s.live.shows(ctx, s.name, v, resource) {
+		return freshness.Proof{}, true
+	}
+	return <-proofs, false
+}
+
+// selectorOf is which pods an owner may have.
+func selectorOf(owner metav1.Object) *metav1.LabelSelector {
+	switch o := owner.(type) {
+	case *apps.DaemonSet:
+		return o.Spec.Selector
+	case *apps.StatefulSet:
+		return o.Spec.Selector
+	case *apps.ReplicaSet:
+		return o.Spec.Selector
+	case *batch.Job:
+		return o.Spec.Selector
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wiring
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/controller"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+)
+
+var podResource = schema.GroupResource{Resource: "pods"}
+
+// view is how far a controller's caches had got when a reconcile began, and what it had read of its owner by then.
+type view struct {
+	at       time.Time
+	versions map[schema.GroupResource]string
+	own      *ownObject // nil: unknown
+	pods     *ownPods   // nil: unknown
+
+	// What was proven of the view stays so, also when the reconcile has changed things itself since. Who has the turn
+	// may read and write it.
+	turn    chan struct{}
+	proven  map[schema.GroupResource]bool
+	refused error
+}
+
+// View is what consistency.WithOwner keeps of the caches, for ProveFresh to judge. The owner is nil if the controller
+// does not say what it has read.
+func (s *Store) View(owner metav1.Object, kind schema.GroupVersionKind) any {
+	if s.prover == nil {
+		return nil
+	}
+	v := &view{at: time.Now(), versions: make(map[schema.GroupResource]string, len(s.caches)), proven: map[schema.GroupResource]bool{}, turn: make(chan struct{}, 1)}
+	for resource, c := range s.caches {
+		v.versions[resource] = c.LastStoreSyncResourceVersion()
+	}
+	if owner == nil {
+		return v
+	}
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	if store, ok := s.caches[plural.GroupResource()].(rvtracker.Store); ok {
+		v.own = &ownObject{store: store, resource: plural.GroupResource(), namespace: owner.GetNamespace(), name: owner.GetName(),
+			selector: selectorOf(owner), read: read(owner)}
+	}
+	if indexer, ok := s.caches[podResource].(cache.Indexer); ok {
+		p := &ownPods{indexer: indexer, version: v.versions[podResource], index: controller.PodControllerIndexKey(
+			owner.GetNamespace(), &metav1.OwnerReference{Kind: kind.Kind, Name: owner.GetName(), UID: owner.GetUID()})}
+		// After the version, so that what comes in between counts as a change.
+		if keys, err := indexer.IndexKeys(controller.PodControllerIndex, p.index); err == nil {
+			p.number = len(keys)
+			v.pods = p
+		}
+	}
+	return v
+}
+
+// shows reports whether what was read from the cache of the resource, at or after the view, has what
+// the proof says.
+func (v *view) shows(resource schema.GroupResource, proof freshness.Proof) bool {
+	if proof.Exact {
+		return v.versions[resource] == proof.ResourceVersion
+	}
+	return freshness.Passed(v.versions[resource], proof.ResourceVersion)
+}
+
+// showsNow is shows for a proof that was made after the view. Of the owner and its pods it is enough that they are as
+// they were: then what the others' traffic has brought since makes no difference. The owner was read before the view, so
+// that for it nothing else will do.
+func (v *view) showsNow(resource schema.GroupResource, proof freshness.Proof) bool {
+	if v.own != nil && resource == v.own.resource {
+		return v.own.unchanged()
+	}
+	return v.shows(resource, proof) || resource == podResource && v.pods != nil && v.pods.unchanged()
+}
+
+// ownObject is the owner as the reconcile has read it.
+type ownObject struct {
+	store           rvtracker.Store
+	resource        schema.GroupResource
+	namespace, name string
+	selector        *metav1.LabelSelector // of its pods; nil: unknown
+	read            ownVersion
+}
+
+// ownVersion is what of an owner its deletions depend on. Its status is written by its controller, which waits for its
+// own writes.
+type ownVersion struct {
+	key        string
+	uid        types.UID
+	generation int64
+	deleted    bool
+}
+
+func read(o metav1.Object) ownVersion {
+	return ownVersion{key: cache.MetaObjectToName(o).String(), uid: o.GetUID(), generation: o.GetGeneration(), deleted: o.GetDeletionTimestamp() != nil}
+}
+
+// unchanged says that the cache has the owner as it was read.
+func (o *ownObject) unchanged() bool {
+	item, exists, err := o.store.GetByKey(o.read.key)
+	if err != nil || !exists {
+		return false
+	}
+	now, err := meta.Accessor(item)
+	return err == nil && read(now) == o.read
+}
+
+// ownPods are the pods that an owner controls: so many, when the cache was at this version or later.
+type ownPods struct {
+	indexer cache.Indexer
+	index   string
+	version string
+	number  int
+}
+
+// unchanged says that none has come, gone or changed. One that was replaced shows by the version of the other; a cache
+// that went back says nothing.
+func (p *ownPods) unchanged() bool {
+	if !freshness.Passed(p.indexer.LastStoreSyncResourceVersion(), p.version) {
+		return false
+	}
+	pods, err := p.indexer.ByIndex(controller.PodControllerIndex, p.index)
+	if err != nil || len(pods) != p.number {
+		return false
+	}
+	for _, item := range pods {
+		pod, err := meta.Accessor(item)
+		if err != nil || !freshness.Passed(p.version, pod.GetResourceVersion()) {
+			return false
+		}
+	}
+	return true
+}
+
+// equal says that the server's pods which the owner controls are those of the cache, at the same versions.
+func (p *ownPods) equal(served []metav1.PartialObjectMetadata, owner types.UID) bool {
+	cached, err := p.indexer.ByIndex(controller.PodControllerIndex, p.index)
+	if err != nil {
+		return false
+	}
+	versions := map[types.UID]string{}
+	for _, item := range cached {
+		if pod, err := meta.Accessor(item); err == nil {
+			versions[pod.GetUID()] = pod.GetResourceVersion()
+		}
+	}
+	number := 0
+	for i := range served {
+		if ref := metav1.GetControllerOfNoCopy(&served[i]); ref == nil || ref.UID != owner {
+			continue
+		}
+		if number++; versions[served[i].UID] != served[i].ResourceVersion {
+			return false
+		}
+	}
+	return number == p.number
+}
