@@ -184,7 +184,9 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 	delete(s.refused, owner)
 	delete(s.ahead, owner)
 	s.mu.Unlock()
-	s.unsettled.clear(owner, ownerUID)
+	if s.unsettled.clear(owner, ownerUID) {
+		s.wake(owner)
+	}
 	s.Controller.Clear(owner, ownerUID)
 }
 

@@ -4,18 +4,15 @@
 package wiring
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
-	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 )
 
@@ -30,16 +27,21 @@ type unsettledWrites struct {
 	controller string
 	owners     map[types.NamespacedName]*unsettledOwner
 	waiting    int // how many of them are parked
+	// settling has a goroutine for each resource that is proven for owners: one for all of them. It is kicked when
+	// there are more.
+	settling map[schema.GroupResource]chan struct{}
 	// retries counts, of owners whose creations fail, how often they were tried again in the client's place.
 	retries map[types.NamespacedName]int
 }
 
-// unsettledOwner waits for proofs, one goroutine for all of them, once it is to be reconciled again.
+// unsettledOwner waits for proofs, once it is to be reconciled again.
 type unsettledOwner struct {
 	uid  types.UID
 	lost map[schema.GroupResource]time.Time // the last loss of each resource
 	// parked is set once the owner was refused: it is proven for, and has to be woken.
-	parked bool
+	parked   bool
+	since    time.Time // when it was parked
+	reported bool
 	// notBefore is when the server lets it be tried again.
 	notBefore time.Time
 	last      freshness.Proof
@@ -87,7 +89,7 @@ func (s *Store) checkUnsettled(owner types.NamespacedName) error {
 		u.remove(owner)
 		return nil
 	}
-	s.park(owner, o)
+	s.park(o)
 	for resource, at := range o.lost {
 		return &unsettledError{owner: owner, resource: resource, since: at, proof: o.last, retryIn: early}
 	}
@@ -95,25 +97,29 @@ func (s *Store) checkUnsettled(owner types.NamespacedName) error {
 }
 
 // park has the owner proven for and woken. The set's mu must be held.
-func (s *Store) park(owner types.NamespacedName, o *unsettledOwner) {
+func (s *Store) park(o *unsettledOwner) {
 	if o.parked {
 		return
 	}
 	u := &s.unsettled
-	o.parked = true
+	o.parked, o.since = true, time.Now()
 	u.waiting++
 	metrics.Parked(u.controller, metrics.ForUnsettled, u.waiting)
-	go s.settle(s.ctx, owner, o)
+	for resource := range o.lost {
+		s.startSettling(resource)
+	}
 }
 
-// clear forgets the owner if the UID matches or is empty.
-func (u *unsettledWrites) clear(owner types.NamespacedName, uid types.UID) {
+// clear forgets the owner if the UID matches or is empty. It reports whether the owner was parked and has to be woken.
+func (u *unsettledWrites) clear(owner types.NamespacedName, uid types.UID) (wake bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if o := u.owners[owner]; o != nil && (uid == "" || uid == o.uid) {
+		wake = o.parked
 		u.remove(owner)
 	}
 	delete(u.retries, owner)
+	return wake
 }
 
 // remove forgets an owner. mu must be held.
@@ -123,24 +129,6 @@ func (u *unsettledWrites) remove(owner types.NamespacedName) {
 		metrics.Parked(u.controller, metrics.ForUnsettled, u.waiting)
 	}
 	delete(u.owners, owner)
-}
-
-// next returns a resource of the owner that has to be proven, and drops the one that was. It forgets the
-// owner after the last; wake is whether it waits for that.
-func (u *unsettledWrites) next(owner types.NamespacedName, o *unsettledOwner, done schema.GroupResource, proven time.Time) (resource schema.GroupResource, at time.Time, more, wake bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.owners[owner] != o {
-		return resource, at, false, o.parked // cleared, or another owner of the name
-	}
-	if o.lost[done].Equal(proven) {
-		delete(o.lost, done)
-	}
-	for resource, at := range o.lost {
-		return resource, at, true, false
-	}
-	u.remove(owner)
-	return resource, at, false, o.parked
 }
 
 // waits are the owners that are refused, once for each resource of which a write may have been made.
@@ -179,12 +167,6 @@ func whyUnsettled(last freshness.Proof, early time.Duration) string {
 	return last.String()
 }
 
-func (u *unsettledWrites) note(o *unsettledOwner, proof freshness.Proof) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	o.last = proof
-}
-
 const (
 	// neverRetried says of a write whose outcome is unknown that its client would not have sent it again.
 	neverRetried time.Duration = -1
@@ -209,16 +191,23 @@ func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resour
 	defer u.mu.Unlock()
 	if u.owners == nil {
 		u.controller, u.owners, u.retries = s.name, map[types.NamespacedName]*unsettledOwner{}, map[types.NamespacedName]int{}
+		u.settling = map[schema.GroupResource]chan struct{}{}
 	}
 	o := u.owners[owner]
 	if o == nil || o.uid != ownerUID {
 		if o != nil {
+			if o.parked {
+				defer s.wake(owner)
+			}
 			u.remove(owner)
 		}
 		o = &unsettledOwner{uid: ownerUID, lost: map[schema.GroupResource]time.Time{}}
 		u.owners[owner] = o
 	}
 	o.lost[resource] = time.Now()
+	if o.parked {
+		s.startSettling(resource)
+	}
 	if retry == neverRetried {
 		return true, false
 	}
@@ -232,7 +221,7 @@ func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resour
 	if at := time.Now().Add(retry); at.After(o.notBefore) {
 		o.notBefore = at
 	}
-	s.park(owner, o)
+	s.park(o)
 	return true, true
 }
 
@@ -241,60 +230,4 @@ func (u *unsettledWrites) created(owner types.NamespacedName) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.retries, owner)
-}
-
-// early is how long the owner still has to wait for the server to let it be tried again.
-func (u *unsettledWrites) early(o *unsettledOwner) time.Duration {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return time.Until(o.notBefore)
-}
-
-// settle proves what the owner's unsettled writes need, until there are none or ctx ends, and wakes it.
-// Nothing is given up as long as a proof may come: a server that does not answer takes no writes either.
-func (s *Store) settle(ctx context.Context, owner types.NamespacedName, o *unsettledOwner) {
-	resource, at, more, wake := s.unsettled.next(owner, o, schema.GroupResource{}, time.Time{})
-	began, told, reported := time.Now(), false, false
-	for more {
-		if early := s.unsettled.early(o); early > 0 {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(early):
-			}
-			// It may have been cleared, or have lost another write.
-			resource, at, more, wake = s.unsettled.next(owner, o, schema.GroupResource{}, time.Time{})
-			continue
-		}
-		proof := s.prover.prove(ctx, resource, at)
-		hopeless := hopeless(proof, began)
-		if ctx.Err() != nil {
-			return
-		}
-		if proof.Fresh() || hopeless {
-			if hopeless {
-				klog.FromContext(ctx).Info("The outcome of a write stays unknown; going on without", "owner", owner, "resource", resource, "proof", proof.String())
-				s.Untracked(owner, o.uid)
-			}
-			resource, at, more, wake = s.unsettled.next(owner, o, resource, at)
-			continue
-		}
-		if !told {
-			told = true
-			klog.FromContext(ctx).Info("An object waits to learn the outcome of a write", "controller", s.name, "owner", owner, "resource", resource, "proof", proof.String())
-		}
-		if !reported && s.report != nil && time.Since(began) >= reportAfter {
-			reported = true
-			s.report(rvtracker.StaleReport{Controller: s.name, Owner: owner, OwnerUID: o.uid, Proven: proof.Outcome == freshness.Stale,
-				Err: &rvtracker.NotReadyError{Controller: s.name, Owner: owner, Resource: resource, Waiting: time.Since(began),
-					SeenRV: s.caches[resource].LastStoreSyncResourceVersion(), Why: rvtracker.WhyUnsettled}})
-		}
-		s.unsettled.note(o, proof)
-		s.prover.wait(ctx, resource, proof)
-		// It may have been cleared meanwhile.
-		resource, at, more, wake = s.unsettled.next(owner, o, schema.GroupResource{}, time.Time{})
-	}
-	if wake {
-		s.wake(owner)
-	}
 }

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	goruntime "runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -235,5 +237,51 @@ func TestLostAnswersAreListed(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, store.EnsureReady(owner))
 		require.Empty(t, waitsOf(wiring))
+	})
+}
+
+// However many owners wait for the outcome of their writes, one goroutine proves a resource for all.
+func TestManyLostAnswersTakeOneGoroutine(t *testing.T) {
+	metrics.Register()
+	const owners = 20_000
+	synctest.Test(t, func(t *testing.T) {
+		reached := version("5")
+		store := NewStore(rvtracker.New(rvtracker.Options{}), "test", map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: &reached, pods: &reached})
+		prover, woken := &lateProver{}, map[string]int{}
+		var mu sync.Mutex
+		store.ctx, store.prover = t.Context(), prover
+		store.OnReady(func(key string) {
+			mu.Lock()
+			defer mu.Unlock()
+			woken[key]++
+		})
+		name := func(i int) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: strconv.Itoa(i)} }
+		before := goruntime.NumGoroutine()
+		for i := range owners {
+			store.Unsettled(name(i), "uid", pods, neverRetried)
+			if i%2 == 0 {
+				store.Unsettled(name(i), "uid", nodes, neverRetried)
+			}
+			if i%1000 == 999 {
+				time.Sleep(10 * time.Millisecond) // The last loss is later again and again.
+			}
+			require.True(t, consistency.Parked(store.EnsureReady(name(i))))
+		}
+		synctest.Wait()
+		require.LessOrEqual(t, goruntime.NumGoroutine()-before, 2+2, "one for each resource")
+		store.Unsettled(types.NamespacedName{Name: "later"}, "uid", pods, 10*time.Second)
+		prover.set(time.Now(), false)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		require.Len(t, woken, owners, "one that the server has put off is not yet woken")
+		for _, n := range woken {
+			require.Equal(t, 1, n)
+		}
+		time.Sleep(8 * time.Second)
+		require.Equal(t, 1, woken["later"])
+		synctest.Wait()
+		require.LessOrEqual(t, goruntime.NumGoroutine(), before)
+		require.Empty(t, store.unsettled.owners)
+		require.Empty(t, store.unsettled.settling)
 	})
 }
