@@ -27,6 +27,9 @@ var watches = wiring.NewWatches()
 // handlers are those of all informers, if the monitor is on.
 var handlers = wiring.NewHandlers()
 
+// terms are those of leadership: two with leader migration.
+var terms = &wiring.Terms{}
+
 // prepare opens, once the gates are known and before anything runs, the seams that are not for one term of
 // leadership. With both gates off it changes nothing.
 func prepare() {
@@ -37,6 +40,7 @@ func prepare() {
 	}
 	if page.Consistency {
 		app.WrapClients(clients)
+		consistency.SetProvider(terms.Store)
 	}
 	if page.Monitoring {
 		app.WrapInformerFactory(handlers.ObserveFactory)
@@ -80,7 +84,7 @@ func wire(ctx context.Context, controllerContext *app.ControllerContext, root cl
 	}
 	context.AfterFunc(ctx, page.Add(w))
 	if page.Consistency {
-		consistency.SetProvider(w.Store)
+		terms.Begin(w)
 	}
 	if page.Monitoring {
 		controllerContext.InformerFactory = handlers.Factory(controllerContext.InformerFactory)

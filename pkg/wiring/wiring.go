@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -98,7 +99,22 @@ func (w *Wiring) relistOf(resource schema.GroupResource) {
 		"watches", watches.Relist(resource))
 }
 
-// Store is the consistency.Provider.
+// Terms hands out the stores of the term of leadership that began last. The seam's provider is read by running
+// reconciles, so it is set once, before anything runs: with leader migration a process has a second term beside the first.
+type Terms struct{ latest atomic.Pointer[Wiring] }
+
+// Begin has the stores of controllers that are built from now on come from w.
+func (t *Terms) Begin(w *Wiring) { t.latest.Store(w) }
+
+// Store is the consistency.Provider of the process. Before the first term a store is upstream's.
+func (t *Terms) Store(controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
+	if w := t.latest.Load(); w != nil {
+		return w.Store(controller, stores)
+	}
+	return consistency.NewConsistencyStore(stores)
+}
+
+// Store is the consistency.Provider of a term.
 func (w *Wiring) Store(controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
 	report := func(r rvtracker.StaleReport) { w.reports.report(w.ctx, r) }
 	s := NewStore(w.tracker, controller, stores, rvtracker.WithStaleHandler(report))
