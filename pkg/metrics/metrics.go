@@ -259,6 +259,16 @@ func (Tracker) Fence(r schema.GroupResource, err error) {
 	fences.WithLabelValues(r.Group, r.Resource, result).Inc()
 }
 
+// Forgotten implements rvtracker.Metrics: no series by the resource alone is left.
+func (Tracker) Forgotten(r schema.GroupResource) {
+	match := map[string]string{"group": r.Group, "resource": r.Resource}
+	incomparable.DeletePartialMatch(match)
+	regressions.DeletePartialMatch(match)
+	rewinds.DeletePartialMatch(match)
+	fences.DeletePartialMatch(match)
+	relistProofs.DeletePartialMatch(match)
+}
+
 // Proof implements rvtracker.Metrics.
 func (Tracker) Proof(r schema.GroupResource, err error) {
 	result := freshness.Unknown

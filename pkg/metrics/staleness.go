@@ -4,6 +4,7 @@
 package metrics
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -81,9 +82,13 @@ type Staleness struct {
 	freshness.NoMetrics
 
 	mu sync.Mutex
-	// gone are the resources of which no series may come back.
-	gone map[schema.GroupVersionResource]bool
+	// gone are the resources of which no series may come back, and since when: requests that were under way then
+	// have ended after goneFor.
+	gone   map[schema.GroupVersionResource]time.Time
+	pruned time.Time
 }
+
+const goneFor = 10 * time.Minute
 
 var (
 	_ freshness.Metrics        = &Staleness{}
@@ -116,9 +121,9 @@ func (s *Staleness) Unwatched(r schema.GroupVersionResource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gone == nil {
-		s.gone = map[schema.GroupVersionResource]bool{}
+		s.gone = map[schema.GroupVersionResource]time.Time{}
 	}
-	s.gone[r] = true
+	s.gone[r] = time.Now()
 	match := map[string]string{"group": r.Group, "version": r.Version, "resource": r.Resource}
 	stateChanges.DeletePartialMatch(match)
 	probes.DeletePartialMatch(match)
@@ -132,8 +137,12 @@ func (s *Staleness) Unwatched(r schema.GroupVersionResource) {
 func (s *Staleness) count(r schema.GroupVersionResource, add func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.gone[r] {
+	if _, gone := s.gone[r]; !gone {
 		add()
+	}
+	if now := time.Now(); len(s.gone) > 0 && now.Sub(s.pruned) >= goneFor/10 {
+		s.pruned = now
+		maps.DeleteFunc(s.gone, func(_ schema.GroupVersionResource, since time.Time) bool { return now.Sub(since) >= goneFor })
 	}
 }
 

@@ -4,8 +4,10 @@
 package metrics
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 )
 
@@ -110,4 +113,50 @@ informer_staleness_probe_interval_seconds{group="",resource="unproven",version="
 informer_staleness_handler_lag_seconds{group="example.com",handler="garbagecollector",resource="widgets",version="v1"} 90
 informer_staleness_handler_lag_seconds{group="example.com",handler="resourcequota",resource="widgets",version="v1"} 0
 `), informers+"_handler_lag_seconds", informers+"_probe_interval_seconds", informers+"_seconds", informers+"_last_proof_timestamp_seconds", informers+"_lag_resource_versions"))
+}
+
+// Definitions that come and go leave nothing behind, neither series nor what keeps them from coming back.
+func TestNothingIsKeptOfDefinitionsThatAreGone(t *testing.T) {
+	Register()
+	synctest.Test(t, func(t *testing.T) {
+		s := &Staleness{}
+		series := func() int {
+			families, err := legacyregistry.DefaultGatherer.Gather()
+			require.NoError(t, err)
+			n := 0
+			for _, family := range families {
+				if strings.HasPrefix(family.GetName(), informers) || strings.HasPrefix(family.GetName(), "stale_controller") {
+					n += len(family.GetMetric())
+				}
+			}
+			return n
+		}
+		before := series()
+		thing := func(i int) schema.GroupVersionResource {
+			return schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: fmt.Sprintf("things%d", i)}
+		}
+		for range 3 {
+			for i := range 300 {
+				r := thing(i)
+				s.Watched(r)
+				s.Rewind(r)
+				Tracker{}.Regression(r.GroupResource())
+				Tracker{}.Rewind(r.GroupResource())
+				Tracker{}.Fence(r.GroupResource(), nil)
+				Tracker{}.Proof(r.GroupResource(), nil)
+				Tracker{}.Incomparable(r.GroupResource(), rvtracker.OriginStore)
+			}
+			require.Greater(t, series(), before+300*20)
+			for i := range 300 {
+				s.Unwatched(thing(i))
+				Tracker{}.Forgotten(thing(i).GroupResource())
+				s.Probed(thing(i), "fresh", time.Second)
+			}
+			require.Equal(t, before, series())
+		}
+		time.Sleep(11 * time.Minute)
+		s.Probed(thing(0), "fresh", time.Second)
+		require.Empty(t, s.gone)
+		s.Unwatched(thing(0))
+	})
 }

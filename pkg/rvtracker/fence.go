@@ -65,7 +65,9 @@ func (s *Source) ObserveFence(token FenceToken, rv string) Verdict {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !ok {
-		t.opts.Metrics.Incomparable(s.resource, OriginFence)
+		if !s.unregistered {
+			t.opts.Metrics.Incomparable(s.resource, OriginFence)
+		}
 		return VerdictIncomparable
 	}
 	if token.src != s || token.epoch != s.epoch || s.unregistered {

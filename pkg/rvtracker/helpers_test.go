@@ -163,6 +163,7 @@ func (r *recorder) Incomparable(_ schema.GroupResource, o RVOrigin) {
 func (r *recorder) Regression(schema.GroupResource)   { r.inc("regression") }
 func (r *recorder) Rewind(schema.GroupResource)       { r.inc("rewind") }
 func (r *recorder) Fence(schema.GroupResource, error) { r.inc("fence") }
+func (r *recorder) Forgotten(gr schema.GroupResource) { r.inc("forgotten" + gr.Group) }
 func (r *recorder) Proof(schema.GroupResource, error) { r.inc("proof") }
 
 // bench is a tracker whose goroutines are stepped by hand.

@@ -148,6 +148,8 @@ type Metrics interface {
 	Rewind(resource schema.GroupResource)
 	// Fence: a fence that the tracker asked for has ended; err is nil on success.
 	Fence(resource schema.GroupResource, err error)
+	// Forgotten: no store of the resource is registered any more.
+	Forgotten(resource schema.GroupResource)
 	// Proof: a proof that was needed after a relist has ended; err is the Prover's.
 	Proof(resource schema.GroupResource, err error)
 }
@@ -192,3 +194,6 @@ func (NoMetrics) Fence(schema.GroupResource, error) {}
 
 // Proof implements Metrics.
 func (NoMetrics) Proof(schema.GroupResource, error) {}
+
+// Forgotten implements Metrics.
+func (NoMetrics) Forgotten(schema.GroupResource) {}

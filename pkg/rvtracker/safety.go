@@ -279,7 +279,9 @@ func (t *Tracker) fence(ctx context.Context, f pendingFence) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.opts.Metrics.Fence(f.resource, err)
+	if slices.ContainsFunc(f.tokens, func(tok FenceToken) bool { return !tok.src.unregistered }) {
+		t.opts.Metrics.Fence(f.resource, err)
+	}
 	for _, tok := range f.tokens {
 		tok.src.fencing = false
 		tok.src.unprovable = errors.Is(err, ErrUnprovable)

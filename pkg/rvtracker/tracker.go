@@ -5,6 +5,7 @@ package rvtracker
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -31,6 +32,7 @@ type Tracker struct {
 	fenceSeq    uint32
 	sources     []*Source
 	byStore     map[Store]*Source
+	hooks       map[Store]*hook
 	controllers []*Controller
 	ready       []*owner // to be woken, on the waker's goroutine
 	spare       []*owner // ready's memory, reused
@@ -63,6 +65,7 @@ func New(opts Options) *Tracker {
 		safetyCh: make(chan struct{}, 1),
 		noteCh:   make(chan struct{}, 1),
 		byStore:  map[Store]*Source{},
+		hooks:    map[Store]*hook{},
 	}
 }
 
@@ -77,25 +80,51 @@ func (t *Tracker) Register(resource schema.GroupResource, store Store) *Source {
 		return s
 	}
 	s = &Source{resource: resource, store: store, proofPace: rate.NewLimiter(rate.Every(proofSpacing), proofBurst)}
-	hook, hooked := store.(observable)
+	observed, hooked := store.(observable)
 	s.hooked, s.tellsReplace = hooked, hooked
 	s.init(t)
 	t.byStore[store] = s
 	t.sources = append(t.sources, s)
+	h, known := t.hooks[store]
+	if hooked {
+		if !known {
+			h = &hook{}
+			t.hooks[store] = h
+		}
+		h.source.Store(s)
+	}
 	t.mu.Unlock()
 
 	if !hooked {
 		s.poll()
 		return s
 	}
-	hook.AddResourceVersionObserver(s.Observe)
-	hook.AddReplaceObserver(func(string) { s.Replacing() })
+	if !known {
+		observed.AddResourceVersionObserver(h.observe)
+		observed.AddReplaceObserver(h.replacing)
+	}
 	// The store may have synced long ago. An event that came since the line above
 	// knows better than this read.
 	if lo, ok := parseFast(store.LastStoreSyncResourceVersion()); ok {
 		s.cur.CompareAndSwap(0, lo)
 	}
 	return s
+}
+
+// hook is what a store of our client-go calls. Its observers cannot be taken away, and its informer goes on for ever
+// whether or not its resource is still served, so each store has one hook, for all sources that it ever gets.
+type hook struct{ source atomic.Pointer[Source] }
+
+func (h *hook) observe(rv string) {
+	if s := h.source.Load(); s != nil {
+		s.Observe(rv)
+	}
+}
+
+func (h *hook) replacing(string) {
+	if s := h.source.Load(); s != nil {
+		s.Replacing()
+	}
 }
 
 func (t *Tracker) kick() {

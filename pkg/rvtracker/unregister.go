@@ -10,15 +10,25 @@ import "slices"
 // ErrUnregistered. The store may still call Observe, to no effect. Registering it again makes a new source. It
 // must not be called while ForController is, for the same store.
 func (t *Tracker) Unregister(store Store) *Source {
+	last := false
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	s := t.byStore[store]
+	defer func() {
+		t.mu.Unlock()
+		if last {
+			t.opts.Metrics.Forgotten(s.resource)
+		}
+	}()
 	if s == nil || len(s.users) > 0 {
 		return nil
 	}
 	delete(t.byStore, store)
 	t.sources = slices.DeleteFunc(t.sources, func(other *Source) bool { return other == s })
 	s.unregistered = true
+	if h := t.hooks[store]; h != nil {
+		h.source.Store(nil)
+	}
+	last = !slices.ContainsFunc(t.sources, func(other *Source) bool { return other.resource == s.resource })
 	for len(s.heap) > 0 { // No controller uses it, so these are bare waiters.
 		r := s.heap[0].rec
 		s.heap.remove(r)

@@ -71,3 +71,35 @@ func TestNothingIsKeptOfWhatIsUnregistered(t *testing.T) {
 		require.Len(t, b.tracker.byStore, sources)
 	}
 }
+
+// Discovery flaps: definitions come and go while their informers run on. A store's observers cannot be taken away.
+func TestNothingGrowsWhenDiscoveryFlaps(t *testing.T) {
+	b := newBench(t, Options{})
+	sources := len(b.tracker.sources)
+	stores := make([]*hookedStore, 1000)
+	for i := range stores {
+		stores[i] = &hookedStore{}
+	}
+	for flap := range 10 {
+		for i, store := range stores {
+			s := b.tracker.Register(schema.GroupResource{Group: "example.com", Resource: fmt.Sprintf("things%d", i)}, store)
+			store.relist(fmt.Sprint(1000*flap+1), nil)
+			store.apply(fmt.Sprint(1000*flap + 2))
+			require.Equal(t, fmt.Sprint(1000*flap+2), s.RV(), "the present source is told")
+		}
+		for _, store := range stores {
+			require.NotNil(t, b.tracker.Unregister(store))
+			store.apply(fmt.Sprint(1000*flap + 3))
+		}
+		b.pump()
+	}
+	for _, store := range stores {
+		require.Len(t, store.observers, 1)
+		require.Len(t, store.replaceObservers, 1)
+	}
+	require.Len(t, b.tracker.sources, sources)
+	require.Len(t, b.tracker.byStore, sources)
+	require.Len(t, b.tracker.hooks, sources+len(stores), "one for each informer that runs")
+	require.Equal(t, 10*len(stores), b.metrics.count("forgottenexample.com"))
+	require.Zero(t, b.metrics.count("regression"))
+}
