@@ -48,9 +48,9 @@ func TestEveryTypedInformerIsHandled(t *testing.T) {
 	factory := h.Factory(informers.NewSharedInformerFactory(fake.NewClientset(), 0))
 	// Methods without arguments that return an interface.
 	methods := func(v reflect.Value) (out []reflect.Value) {
-		for i := range v.NumMethod() {
-			if m := v.Method(i).Type(); m.NumIn() == 0 && m.NumOut() == 1 && m.Out(0).Kind() == reflect.Interface {
-				out = append(out, v.Method(i))
+		for _, method := range v.Methods() {
+			if m := method.Type(); m.NumIn() == 0 && m.NumOut() == 1 && m.Out(0).Kind() == reflect.Interface {
+				out = append(out, method)
 			}
 		}
 		return out

@@ -43,8 +43,7 @@ type kept struct {
 func soak(t *testing.T, arm arms.Arm, owners int) (after []kept) {
 	synctest.Test(t, func(t *testing.T) {
 		server := model.New()
-		var tr *traffic.Traffic
-		tr = traffic.Start(server, schedule.Schedule{Nodes: 3})
+		tr := traffic.Start(server, schedule.Schedule{Nodes: 3})
 		server.Changed = func(_ model.Truth, _ *model.Resource, old, now model.Object) { tr.Changed(old, now) }
 		manager, err := arms.Start(context.Background(), arm, server, arms.Flags{Monitor: true})
 		require.NoError(t, err)
