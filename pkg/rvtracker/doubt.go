@@ -53,10 +53,15 @@ func (p *pace) take(now time.Time) bool {
 	return true
 }
 
-// core says that only kube-apiserver serves the resource, from its main etcd. Others may have a history of their own:
-// behind an APIService, or in another etcd (--etcd-servers-overrides, for events as a rule).
+// core says that only kube-apiserver serves the resource, from its main etcd.
 func core(resource schema.GroupResource) bool {
 	return resource.Group == "" && resource.Resource != "events"
+}
+
+// ofAll says that a rewind of the resource is taken for one of all: it is in the core resources' etcd as a rule. Others may
+// have a history of their own: behind an APIService, or, as events often, in another etcd.
+func (t *Tracker) ofAll(resource schema.GroupResource) bool {
+	return core(resource) || resource.Resource != "events" && t.opts.SameStore != nil && t.opts.SameStore(resource)
 }
 
 // Rewound tells that the server was rewound, proven by a resource that the tracker does not follow. It has
@@ -66,58 +71,41 @@ func (t *Tracker) Rewound(resource schema.GroupResource) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case !core(resource):
-		t.confirm(resource, version{}, now)
+	case !t.ofAll(resource):
+		t.confirm(now)
 	case t.opts.OnRewind != nil && (t.lastSpread.IsZero() || now.Sub(t.lastSpread) >= outsideInterval):
 		t.spread(nil, now)
 	}
 }
 
-// rewound: s was rewound below top. That of a core resource is one of all; that of another has to be confirmed by one.
-func (t *Tracker) rewound(s *Source, top version, now time.Time) {
+// rewound: s was rewound. If that may be of s alone, it has to be confirmed by a core resource before it spreads. Where s is in
+// the core resources' etcd as a rule that would be too late: whoever waited for s is free now, and reads others.
+func (t *Tracker) rewound(s *Source, now time.Time) {
 	if t.opts.OnRewind == nil {
 		return
 	}
-	if core(s.resource) || !slices.ContainsFunc(t.sources, func(s *Source) bool { return core(s.resource) }) {
+	if t.ofAll(s.resource) || !slices.ContainsFunc(t.sources, func(s *Source) bool { return core(s.resource) }) {
 		t.spread(s, now)
 		return
 	}
 	if t.opts.OnRewindOf != nil && s.relists.take(now) {
 		t.call(func(error) { t.opts.OnRewindOf(s.resource) }, nil)
 	}
-	t.confirm(s.resource, top, now)
+	t.confirm(now)
 }
 
 // confirm asks those core resources that know most of the server whether they were rewound, too.
-func (t *Tracker) confirm(resource schema.GroupResource, top version, now time.Time) {
-	if now.Sub(t.confirming.since) < confirmInterval && !t.confirming.since.IsZero() {
+func (t *Tracker) confirm(now time.Time) {
+	if now.Sub(t.confirming) < confirmInterval && !t.confirming.IsZero() {
 		return
 	}
-	t.confirming = confirming{since: now, seq: t.fenceSeq}
-	if t.opts.SameStore != nil && t.opts.SameStore(resource) {
-		t.confirming.top = top
-	}
+	t.confirming = now
 	cores := slices.DeleteFunc(slices.Clone(t.sources), func(s *Source) bool { return !core(s.resource) })
 	slices.SortStableFunc(cores, func(a, b *Source) int {
 		return maxVersion(b.live, b.pos()).compare(maxVersion(a.live, a.pos()))
 	})
 	for _, s := range cores[:min(len(cores), confirmers)] {
 		s.askFence()
-	}
-}
-
-// confirming is a question to the core resources.
-type confirming struct {
-	since time.Time
-	seq   uint32  // number of fences begun by then
-	top   version // what the resource had, if it shares the core resources' etcd as a rule; else zero
-}
-
-// confirmed: a fence of s at v proves no rewind of s, but it may be below what another resource of the same etcd had.
-func (t *Tracker) confirmed(s *Source, token FenceToken, v version, now time.Time) {
-	if core(s.resource) && int32(token.seq-t.confirming.seq) > 0 && v.less(t.confirming.top) {
-		t.confirming.top = version{}
-		t.spread(nil, now)
 	}
 }
 
@@ -130,7 +118,7 @@ func (t *Tracker) spread(from *Source, now time.Time) {
 	if t.spreadDue = !t.spreads.take(now); t.spreadDue {
 		return // A tick does it.
 	}
-	t.lastSpread, t.confirming.top = now, version{}
+	t.lastSpread = now
 	for _, s := range t.sources {
 		if s == from || s.held {
 			continue

@@ -262,15 +262,14 @@ func TestARewindFoundElsewhere(t *testing.T) {
 // An aggregated API of two replicas, each with resource versions of its own.
 func TestAHistoryOfItsOwnConcernsNobodyElse(t *testing.T) {
 	for name, resource := range map[string]schema.GroupResource{
-		"aggregated":      widgets,
-		"in its own etcd": {Group: "coordination.k8s.io", Resource: "leases"},
-		"events":          {Resource: "events"},
+		"aggregated": widgets,
+		"events":     {Resource: "events"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			relists, alone := 0, map[schema.GroupResource]int{}
 			live := restoredFencer{pods: "2000", sets: "2000"}
 			b := newBench(t, Options{Fencer: live, OnRewind: func() { relists++ }, OnRewindOf: func(r schema.GroupResource) { alone[r]++ },
-				SameStore: func(r schema.GroupResource) bool { return r != widgets }})
+				SameStore: func(r schema.GroupResource) bool { return r != widgets }}) // Events are built in.
 			b.pods.apply("1900")
 			b.sets.apply("1900")
 			store := &hookedStore{}
@@ -298,13 +297,11 @@ func TestARewindIsConfirmedByACoreResource(t *testing.T) {
 	}{
 		"pods went back, too":                         {widgets, "99", 1},
 		"pods have nothing to go back from":           {widgets, "50", 0},
-		"pods are below what the same etcd had":       {schema.GroupResource{Group: "batch", Resource: "jobs"}, "50", 1},
 		"a resource that the tracker does not follow": {schema.GroupResource{Group: "x", Resource: "y"}, "99", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			relists := 0
-			b := newBench(t, Options{Fencer: restoredFencer{pods: "62", sets: "62"}, OnRewind: func() { relists++ },
-				SameStore: func(r schema.GroupResource) bool { return r.Group == "batch" }})
+			b := newBench(t, Options{Fencer: restoredFencer{pods: "62", sets: "62"}, OnRewind: func() { relists++ }})
 			b.pods.apply(tc.had)
 			b.sets.apply("50")
 			if tc.resource.Group == "x" {
@@ -344,4 +341,21 @@ func TestRelistsOfAllAreSpaced(t *testing.T) {
 	s.ObserveFence(s.BeginFence(), "400")
 	b.pump()
 	require.Equal(t, before+1, relists)
+}
+
+// Who waited for a write of sets is free when these are shown to have gone back, and must not act on pods of before.
+func TestABuiltInResourceSpreadsItsRewindAtOnce(t *testing.T) {
+	relists := 0
+	b := newBench(t, Options{Fencer: restoredFencer{sets: "62"}, OnRewind: func() { relists++ },
+		SameStore: func(r schema.GroupResource) bool { return r == sets }})
+	b.pods.apply("99")
+	b.sets.apply("99")
+	b.c.WroteAt(dsA, "u", sets, "101")
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	s := b.source(sets)
+	require.Equal(t, VerdictRewind, s.ObserveFence(s.BeginFence(), "62"))
+	require.Equal(t, WhyDoubt, b.tracker.Sources()[0].Blocked)
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	b.pump()
+	require.Equal(t, 1, relists)
 }

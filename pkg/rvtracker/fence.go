@@ -96,21 +96,9 @@ func (s *Source) anyAbove(token FenceToken, v version) bool {
 	return false
 }
 
-// highest is the highest RV that the fence could have been below.
-func (s *Source) highest(token FenceToken) version {
-	top := token.top
-	for _, e := range s.heap {
-		if e.rec.flags&flagWrite != 0 && e.rec.before(token.seq) {
-			top = maxVersion(top, e.rec.awaited())
-		}
-	}
-	return top
-}
-
 // confirm: there was no rewind before the fence.
 func (s *Source) confirm(token FenceToken, v version, now time.Time) {
 	t := s.t
-	t.confirmed(s, token, v, now)
 	s.live = maxVersion(s.live, v)
 	if s.doubted && int32(token.seq-s.doubt.seq) > 0 {
 		s.doubt.fenced = true
@@ -148,7 +136,7 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	known := s.doubted && !s.doubt.self // It is the rewind that the doubt was about.
 	s.endDoubt()
 	if !known {
-		t.rewound(s, s.highest(token), now)
+		t.rewound(s, now)
 	}
 
 	// Has the store gone back with the server? If it regressed since the fence

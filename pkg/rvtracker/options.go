@@ -35,14 +35,13 @@ type Options struct {
 	// then doubted, too: whoever reads one waits until a fence has shown how that one stands, and a list has
 	// replaced its content. Without OnRewind each resource stands for itself.
 	//
-	// A rewind is proven by a resource of the core group. Any other may have a history of its own (an aggregated
-	// API, an etcd of its own): it is held, OnRewindOf is called for it, and core resources are asked. Calls are
-	// 5 s apart at least, and up to 5 min if they go on.
+	// Only a resource that has no history of its own proves a rewind of all: one of the core group, or of SameStore. Any
+	// other may have one (an aggregated API, an etcd of its own): it is held, OnRewindOf is called for it, and core
+	// resources are asked. Calls are 5 s apart at least, and up to 5 min if they go on.
 	OnRewind func()
 	// OnRewindOf, if not nil, is called as OnRewind is, to have the caches of one resource listed anew.
 	OnRewindOf func(resource schema.GroupResource)
-	// SameStore, if not nil, says that a resource is in the core resources' etcd as a rule. Then a fence of one of
-	// those below what the resource had confirms its rewind, whatever they had themselves.
+	// SameStore, if not nil, says that a resource is in the core resources' etcd as a rule.
 	SameStore func(resource schema.GroupResource) bool
 	// FirstCheck is how long an owner is parked before the first fence; default 10 s.
 	FirstCheck time.Duration

@@ -44,7 +44,7 @@ type Tracker struct {
 	lastSpread  time.Time
 	spreads     pace
 	spreadDue   bool // it was too early for one
-	confirming  confirming
+	confirming  time.Time
 	notes       []func() // to be called on the teller's goroutine
 	notesLost   int
 }
