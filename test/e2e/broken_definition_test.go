@@ -211,7 +211,7 @@ func (r *run) agesKept(ctx context.Context, resources ...schema.GroupResource) (
 		if ctx.Err() != nil {
 			return nil
 		}
-		z := stalenessz(ctx, r)
+		z := stalenessz(context.WithoutCancel(ctx), r) // A look that has begun is not given up.
 		for _, resource := range resources {
 			c, ok := cacheOf(z, resource)
 			if !ok {
