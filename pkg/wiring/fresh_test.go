@@ -228,3 +228,35 @@ func (hookedStore) LastStoreSyncResourceVersion() string    { return "1" }
 func (hookedStore) GetByKey(string) (any, bool, error)      { return nil, false, nil }
 func (hookedStore) AddResourceVersionObserver(func(string)) {}
 func (hookedStore) AddReplaceObserver(func(string))         {}
+
+// Where nothing can ever be proven, a deletion goes on as upstream's: being stuck is as bad as acting on stale data.
+func TestDeletionsGoOnWhereVersionsCannotBeCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+		reached := version("5")
+		store := NewStore(rvtracker.New(rvtracker.Options{}), "test", map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: &reached, pods: &reached})
+		prover := &script{release: make(chan struct{})}
+		close(prover.release)
+		store.prover = prover
+		prove := func() error {
+			return consistency.ProveFresh(consistency.WithOwner(t.Context(), store, owner, "uid"), store, nodes, pods)
+		}
+		for _, why := range []freshness.Proof{down, denied, stale} {
+			prover.answer(why)
+			for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(time.Second) {
+				require.Error(t, prove(), "%s may end", why)
+			}
+		}
+		for range 2 {
+			prover.answer(freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonIncomparable})
+			require.Error(t, prove(), "it may be one opaque version among numbers")
+			time.Sleep(goOnAfter - time.Millisecond)
+			require.Error(t, prove())
+			time.Sleep(time.Millisecond)
+			require.NoError(t, prove())
+			require.NoError(t, prove(), "the next need not wait again")
+			prover.answer(fresh)
+			require.NoError(t, prove())
+		}
+	})
+}

@@ -33,6 +33,8 @@ const (
 	// not say when, and the longest that it waits for a stale cache to catch up in between.
 	retryUnproven = time.Second
 	retryStale    = 5 * time.Second
+	// goOnAfter is for how long nothing must have been provable of a resource for deletions to go on without.
+	goOnAfter = 5 * time.Second
 	// sameWait is how soon an owner must ask for a proof again for its wait to be the same one.
 	sameWait = 30 * time.Second
 )
@@ -71,6 +73,8 @@ type Store struct {
 	retrying, refused map[types.NamespacedName]refusal
 	// ahead has, of owners whose last view was older than the proof, what to prove before their next one.
 	ahead map[types.NamespacedName]*ahead
+	// unprovable are the resources of which nothing can be proven, and since when that is so.
+	unprovable map[schema.GroupResource]time.Time
 	// guards are those of the controller's disruptive actions.
 	guards []waiter
 	// unsettled are the owners' writes of unknown outcome.
@@ -273,6 +277,10 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 	for i, resource := range open {
 		proof := proofs[i]
 		if shown[i] || proof.Fresh() && began.showsNow(resource, proof) {
+			s.provable(resource)
+			continue
+		}
+		if s.goOn(ctx, resource, proof) {
 			continue
 		}
 		metrics.Unproven(s.name, resource, proof.Outcome)
@@ -291,6 +299,36 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 	delete(s.ahead, owner.Name)
 	s.mu.Unlock()
 	return nil
+}
+
+// goOn reports whether nothing has been provable of a resource for so long that a deletion goes on without, as upstream's: where
+// its versions cannot be compared, nothing ever will be.
+func (s *Store) goOn(ctx context.Context, resource schema.GroupResource, proof freshness.Proof) bool {
+	now := time.Now()
+	if !hopeless(proof, now) {
+		s.provable(resource)
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unprovable == nil {
+		s.unprovable = map[schema.GroupResource]time.Time{}
+	}
+	since, known := s.unprovable[resource]
+	if !known {
+		s.unprovable[resource] = now
+		klog.FromContext(ctx).Info("Nothing can be proven of a resource: deletions that depend on it will go on without, as upstream's", "controller", s.name,
+			"resource", resource, "in", goOnAfter, "proof", proof.String())
+		return false
+	}
+	return now.Sub(since) >= goOnAfter
+}
+
+// provable forgets that nothing was provable of a resource.
+func (s *Store) provable(resource schema.GroupResource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.unprovable, resource)
 }
 
 // needed adds to what a disruptive action depends on the caches that were relied on unproven after a relist.
