@@ -28,6 +28,8 @@ const (
 	ownNodes  = 15
 	ownDelay  = 10 * time.Second
 	podsDelay = 15 * time.Second
+	// proofAge is how old the proof may be that a deletion is based on.
+	proofAge = 2 * time.Second
 	// podsGone is also maxUnavailable, so that stock, which knows of none, hardly ever happens to choose just these.
 	podsGone = 3
 
@@ -137,8 +139,17 @@ var _ = describe(scenario{
 			p, err := pods.Get(ctx, "web-2", metav1.GetOptions{})
 			return err == nil && p.DeletionTimestamp != nil, err
 		})
-		fault := r.inject(faultproxy.Target{Resource: schema.GroupResource{Group: "apps", Resource: "statefulsets"}}, faultproxy.Hold{})
+		statefulSets := schema.GroupResource{Group: "apps", Resource: "statefulsets"}
+		r.eventually(ctx, "the controller to have seen its own status", func() (bool, error) {
+			set, err := sets.Get(ctx, "web", metav1.GetOptions{})
+			if err != nil || set.Status.ObservedGeneration != set.Generation {
+				return false, err
+			}
+			return r.Told(statefulSets, set.ResourceVersion)
+		})
+		fault := r.inject(faultproxy.Target{Resource: statefulSets}, faultproxy.Hold{})
 		scale(3)
+		r.passes(ctx, "what was proven before to be too old", fault.Stats().Since, proofAge+time.Second)
 		finalizers(`null`)
 		r.passes(ctx, "the controller to act", fault.Stats().Since, 8*time.Second)
 		r.proves(fault, 1, 8*time.Second)
