@@ -55,7 +55,8 @@ func late(s stalenessmonitor.State) bool {
 func (r *run) measured(ctx context.Context) {
 	ginkgo.GinkgoHelper()
 	var bad string
-	gomega.Expect(rig.Wait(ctx, 2*stepLimit, "every cache to be measured", func() (bool, error) {
+	// After a restart the old leader's lease has to run out, and caches that no protected controller reads take turns.
+	gomega.Expect(rig.Wait(ctx, 4*stepLimit, "every cache to be measured", func() (bool, error) {
 		z := stalenessz(ctx, r)
 		bad = ""
 		for _, c := range z.Caches {
