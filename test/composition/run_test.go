@@ -44,7 +44,7 @@ func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (rec
 			logger = funcr.New(func(_, args string) { log(fmt.Sprintf("%8.3f %s %s", time.Since(began).Seconds(), arm, args)) }, funcr.Options{Verbosity: 4})
 		}
 		ctx := klog.NewContext(context.Background(), logger)
-		server, judge := model.New(), validate.New(validate.Owners(s))
+		server, judge := model.New(), validate.New(validate.Owners(s), s.QPS)
 		f := faults.New(server)
 		var tr *traffic.Traffic
 		server.Fate, server.Observe = f.Fate, judge.Observe

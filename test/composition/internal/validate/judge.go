@@ -53,6 +53,9 @@ type Record struct {
 
 // Judge makes the record of a run.
 type Judge struct {
+	// decided is how long before it was sent a write may have been decided.
+	decided time.Duration
+
 	mu     sync.Mutex
 	began  time.Time
 	owners []model.Owner
@@ -70,9 +73,13 @@ type Judge struct {
 }
 
 // New makes a judge of a run that begins now.
-func New(owners []model.Owner) *Judge {
+func New(owners []model.Owner, qps int) *Judge {
+	decided := slack
+	if qps > 0 {
+		decided += time.Duration(atLimiter) * time.Second / time.Duration(qps)
+	}
 	return &Judge{
-		began: time.Now(), owners: owners,
+		began: time.Now(), owners: owners, decided: decided,
 		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{}, Excess: map[model.Owner][]Span{},
 			Ages: map[string]time.Duration{}, Unknown: map[string]int{}},
 		untold: map[model.Owner]time.Time{}, undone: map[model.Owner]time.Time{}, excess: map[model.Owner]time.Time{}, surplus: map[string]time.Time{}, was: map[model.Owner]state{},
@@ -168,6 +175,9 @@ func turn(since map[model.Owner]time.Time, spans map[model.Owner][]Span, o model
 const (
 	// slack is for a decision made shortly before the state changed.
 	slack = time.Second
+	// atLimiter is how many requests of one client may wait for its rate limiter: what they do was decided before that, and
+	// is sent after it.
+	atLimiter = 10
 	// evictionTime is how long the two writes of an eviction may take.
 	evictionTime = time.Minute
 )
@@ -189,14 +199,14 @@ func (j *Judge) judgePod(truth model.Truth, r *model.Request) {
 		return
 	}
 	pod := object.(*corev1.Pod)
-	since := r.Sent.Add(-slack)
+	since := r.Sent.Add(-j.decided)
 	if c := j.slow[r.Owner]; r.Sent.Sub(c.end) < slack {
-		since = c.start.Add(-slack)
+		since = c.start.Add(-j.decided)
 	}
 	late := r.Arrived.Sub(j.began).Round(time.Millisecond)
 	if evicts {
 		if at, ok := j.evicting[r.Name]; ok && r.Sent.Sub(at) <= evictionTime {
-			since = at.Add(-slack)
+			since = at.Add(-j.decided)
 		}
 		if !tainted(truth, pod.Spec.NodeName) && j.tainted[pod.Spec.NodeName].Before(since) {
 			j.unjustified("eviction", "at %s pod %s of %s on %s, which has no taint", late, r.Name, r.Owner, pod.Spec.NodeName)
