@@ -141,12 +141,19 @@ var _ = describe(scenario{
 			return err == nil && p.DeletionTimestamp != nil, err
 		})
 		statefulSets := schema.GroupResource{Group: "apps", Resource: "statefulsets"}
-		r.eventually(ctx, "the controller to have seen its own status", func() (bool, error) {
+		last, since := "", time.Now()
+		r.eventually(ctx, "the controller to have written its status, and seen that", func() (bool, error) {
 			set, err := sets.Get(ctx, "web", metav1.GetOptions{})
 			if err != nil || set.Status.ObservedGeneration != set.Generation {
 				return false, err
 			}
-			return r.Told(statefulSets, set.ResourceVersion)
+			if set.ResourceVersion != last {
+				last, since = set.ResourceVersion, time.Now()
+			}
+			if time.Since(since) < time.Second {
+				return false, nil
+			}
+			return r.Told(statefulSets, last)
 		})
 		fault := r.inject(faultproxy.Target{Resource: statefulSets}, faultproxy.Hold{})
 		scale(3)
