@@ -141,7 +141,7 @@ func (l *liveNodes) fill(list *nodeList) {
 		for i := range page.Items {
 			node := &page.Items[i]
 			kept := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion}}
-			kept.Spec.Taints, kept.ManagedFields = node.Spec.Taints, slices.DeleteFunc(node.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return !ofTaints(e) })
+			kept.Spec.Taints, kept.ManagedFields = node.Spec.Taints, slices.DeleteFunc(slices.Clone(node.ManagedFields), func(e metav1.ManagedFieldsEntry) bool { return !ofTaints(e) })
 			list.nodes[node.Name] = kept
 		}
 		if opts.Continue = page.Continue; opts.Continue == "" {

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// 150,000 owners wait, and each line of the log takes a millisecond: reporting, and later abandoning them, holds up no
-// write of another owner.
+// 150,000 owners wait: reporting, and later abandoning them, logs little, and never with the lock held, which would hold up the
+// writes of all others.
 func TestASlowLogHoldsUpNobody(t *testing.T) {
 	owners := 150_000
 	if testing.Short() {
@@ -25,7 +25,17 @@ func TestASlowLogHoldsUpNobody(t *testing.T) {
 	var lines atomic.Int32
 	b.tracker.logger = funcr.New(func(string, string) {
 		lines.Add(1)
-		time.Sleep(time.Millisecond)
+		free := make(chan struct{})
+		go func() {
+			b.tracker.mu.Lock()
+			defer b.tracker.mu.Unlock()
+			close(free)
+		}()
+		select {
+		case <-free:
+		case <-time.After(10 * time.Second):
+			t.Error("a line is logged with the tracker's lock held")
+		}
 	}, funcr.Options{})
 	b.pods.apply("5")
 	for i := range owners {
@@ -38,32 +48,11 @@ func TestASlowLogHoldsUpNobody(t *testing.T) {
 		after time.Duration
 		lines int32
 	}{{"reported", time.Minute, 11}, {"abandoned", 5 * time.Minute, 22}} {
-		name := tc.name
 		b.clock.Step(tc.after)
 		lines.Store(0)
-		done := make(chan struct{})
-		go func() {
-			b.tracker.tick()
-			b.tracker.tell()
-			close(done)
-		}()
-		// The longest of many, so that one falls into the time when the lock is held.
-		var longest time.Duration
-		for ended := false; !ended; {
-			select {
-			case <-done:
-				ended = true
-			default:
-			}
-			began := time.Now()
-			b.c.WroteAt(dsA, "u", sets, "7")
-			longest = max(longest, time.Since(began))
-			if longest > time.Second {
-				t.Fatalf("%s: a write of another owner waited for %s, after %d lines", name, longest, lines.Load())
-			}
-		}
-		t.Logf("%s: the longest write took %s, %d lines", name, longest, lines.Load())
-		require.LessOrEqual(t, lines.Load(), tc.lines)
+		b.tracker.tick()
+		b.tracker.tell()
+		require.LessOrEqual(t, lines.Load(), tc.lines, tc.name)
 		require.Positive(t, lines.Load())
 	}
 	b.tracker.tick()
