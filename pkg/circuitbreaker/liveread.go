@@ -75,12 +75,10 @@ func (l *liveReads[T]) recall(key string, asOf time.Time) (val T, at time.Time, 
 	if r == nil || r.at.IsZero() || r.at.Before(asOf) {
 		return val, at, false
 	}
-	select {
-	case <-r.done:
-		return r.val, r.at, r.err == nil
-	default:
+	if !r.ended() {
 		return val, at, false
 	}
+	return r.val, r.at, r.err == nil
 }
 
 // get returns what the server had at asOf or later, and when.
@@ -115,9 +113,11 @@ func (l *liveReads[T]) wanted() (n int) {
 	return n
 }
 
-func (r *liveRead[T]) ended() bool {
+func (r *liveRead[T]) ended() bool { return closed(r.done) }
+
+func closed(done <-chan struct{}) bool {
 	select {
-	case <-r.done:
+	case <-done:
 		return true
 	default:
 		return false

@@ -58,13 +58,13 @@ func (l *liveNodes) recall(name string, due, asOf time.Time) (node *corev1.Node,
 	l.lists.Lock()
 	last := l.last
 	l.lists.Unlock()
-	if last == nil || !last.isDone() || last.err != nil || last.begun.Before(due) || time.Since(last.ended) > liveReadAge {
+	if last == nil || !closed(last.done) || last.err != nil || last.begun.Before(due) || time.Since(last.ended) > liveReadAge {
 		return nil, time.Time{}, false
 	}
 	return last.nodes[name], last.ended, true
 }
 
-// get returns the node as the server had it at asOf or later, and until when that is known.
+// get returns the node as the server had it at asOf or later, and when that was read.
 func (l *liveNodes) get(ctx context.Context, name string, asOf time.Time) (node *corev1.Node, at time.Time, err error) {
 	if l.wanted() < fewReads || !l.mayList() {
 		return l.liveReads.get(ctx, name, asOf)
@@ -92,7 +92,7 @@ func (l *liveNodes) listSince(ctx context.Context, asOf time.Time) (*nodeList, e
 	for {
 		l.lists.Lock()
 		list := l.last
-		if list == nil || list.isDone() && list.begun.Before(asOf) {
+		if list == nil || closed(list.done) && list.begun.Before(asOf) {
 			list = &nodeList{done: make(chan struct{}), nodes: map[string]*corev1.Node{}}
 			l.last = list
 			go l.fill(list)
@@ -106,15 +106,6 @@ func (l *liveNodes) listSince(ctx context.Context, asOf time.Time) (*nodeList, e
 		if !list.begun.Before(asOf) {
 			return list, list.err
 		}
-	}
-}
-
-func (n *nodeList) isDone() bool {
-	select {
-	case <-n.done:
-		return true
-	default:
-		return false
 	}
 }
 

@@ -92,9 +92,7 @@ func (c *nodeChecks) refutes(ctx context.Context, check *nodeCheck, cached *core
 		case <-time.After(left):
 		}
 	}
-	select {
-	case <-check.done:
-	default:
+	if !closed(check.done) {
 		return false
 	}
 	live := check.live

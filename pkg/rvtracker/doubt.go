@@ -110,7 +110,7 @@ func (t *Tracker) confirm(now time.Time) {
 }
 
 // spread has every other source doubted, and asks for all caches to be listed anew. Who is freed by the
-// rewind is woken after this, and finds the doubts.
+// rewind is woken after this, and finds the doubts; but not if it is too soon after the last one, when both come later.
 func (t *Tracker) spread(from *Source, now time.Time) {
 	if t.opts.OnRewind == nil {
 		return

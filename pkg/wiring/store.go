@@ -310,13 +310,15 @@ func (s *Store) goOn(ctx context.Context, resource schema.GroupResource, proof f
 		return false
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.unprovable == nil {
 		s.unprovable = map[schema.GroupResource]time.Time{}
 	}
 	since, known := s.unprovable[resource]
 	if !known {
 		s.unprovable[resource] = now
+	}
+	s.mu.Unlock()
+	if !known {
 		klog.FromContext(ctx).Info("Nothing can be proven of a resource: deletions that depend on it will go on without, as upstream's", "controller", s.name,
 			"resource", resource, "in", goOnAfter, "proof", proof.String())
 		return false
