@@ -4,8 +4,8 @@
 // Command build builds the project's binaries and those of the local control plane into _output/bin,
 // with the version stamped in, reproducibly, and shows how far it is.
 //
-//	build                  everything
-//	build NAME...          the named binaries, such as kube-controller-manager or etcd
+//	build                  everything but what only the static pod's test needs
+//	build NAME...          the named binaries, such as kube-controller-manager or kubelet
 //	build -version         print what would be stamped, and check it against go.mod
 package main
 
@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -23,6 +24,7 @@ type target struct {
 	dir     string // the module that it is built in, from the root of the checkout
 	pkg     string
 	version func(stamp) string // nil: carries no Kubernetes version
+	asked   bool               // built only if it is named
 }
 
 // targets are built in this order: what the next ones share comes first.
@@ -35,6 +37,11 @@ var targets = []target{
 	{name: "etcd", dir: "hack/tools/etcd", pkg: "go.etcd.io/etcd/server/v3"},
 	{name: "etcdutl", dir: "hack/tools/etcd", pkg: "go.etcd.io/etcd/etcdutl/v3"},
 	{name: "kwok", dir: "hack/tools/kwok", pkg: "sigs.k8s.io/kwok/cmd/kwok"},
+	{name: "kubeadm", dir: "hack/tools/upstream", pkg: "k8s.io/kubernetes/cmd/kubeadm", version: stamp.stock, asked: true},
+	{name: "kubelet", dir: "hack/tools/upstream", pkg: "k8s.io/kubernetes/cmd/kubelet", version: stamp.stock, asked: true},
+	{name: "containerd", dir: "hack/tools/containerd", pkg: "github.com/containerd/containerd/v2/cmd/containerd", asked: true},
+	{name: "containerd-shim-runc-v2", dir: "hack/tools/containerd", pkg: "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", asked: true},
+	{name: "ctr", dir: "hack/tools/containerd", pkg: "github.com/containerd/containerd/v2/cmd/ctr", asked: true},
 }
 
 func main() {
@@ -76,10 +83,10 @@ func run(root string, printVersion bool, names []string) error {
 	return nil
 }
 
-// choose finds the targets by name; no name means all.
+// choose finds the targets by name; no name means all that do not want to be named.
 func choose(names []string) ([]target, error) {
 	if len(names) == 0 {
-		return targets, nil
+		return slices.DeleteFunc(slices.Clone(targets), func(t target) bool { return t.asked }), nil
 	}
 	var chosen []target
 	for _, name := range names {
