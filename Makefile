@@ -113,6 +113,10 @@ upstream-page: require-go ## Write docs/upstream-tests.md from the last runs of 
 bench: patch ## Micro-benchmarks of the tracker beside upstream's store, compared by benchstat (COUNT=10)
 	@hack/bench.sh
 
+.PHONY: rebase-rehearsal
+rebase-rehearsal: require-go require-git ## Say how the patches fare on another base (BASE=v1.36.3); without BASE: write docs/rebase-rehearsal.md
+	@$(STAGING) rehearse $(BASE)
+
 ##@ Other
 
 .PHONY: clean

@@ -108,17 +108,20 @@ func (m *module) make(root, dir string) error {
 
 var (
 	rejected = regexp.MustCompile(`(?m)^(?:Checking|Applying) patch (\S+?)(?: with [0-9]+ rejects?)?\.\.\.$|^Rejected hunk #([0-9]+)\.$|^error: (\S+): (.+)$`)
-	offset   = regexp.MustCompile(`(?m)^Hunk #[0-9]+ succeeded at .*$`)
+	moved    = regexp.MustCompile(`(?m)^Hunk #[0-9]+ succeeded at .*$`)
 )
 
-// applyTo applies the patch to dir, with all context lines matching (git's word for fuzz 0). It
-// returns the hunks that applied, but at another line than the patch says.
+// gitApplyCall applies a patch with all context lines matching (git's word for fuzz 0), and tells of each hunk.
+const gitApplyCall = "apply -p1 --verbose --whitespace=nowarn"
+
+// applyTo applies the patch to dir without fuzz. It returns the hunks that applied, but at another line than the
+// patch says.
 func (p *patch) applyTo(root, dir string, m *module) (offsets []string, err error) {
 	file := filepath.Join(root, patchDir, p.name)
-	_, said, err := command(dir, "git", "apply", "-p1", "--verbose", "--whitespace=nowarn", "--reject", file)
+	_, said, err := command(dir, "git", append(strings.Fields(gitApplyCall), "--reject", file)...)
 	var failed *commandError
 	if err == nil {
-		return offset.FindAllString(said, -1), nil
+		return moved.FindAllString(said, -1), nil
 	} else if !errors.As(err, &failed) {
 		return nil, err
 	}

@@ -9,22 +9,28 @@
 //	                         "kubernetes/0003-title", takes the files that no patch touches yet
 //	staging verify           series, headers, sizes, fuzz 0, no offsets, round trip
 //	staging packages         list the Go packages that the patches touch
+//	staging rehearse [BASE]  say how the series fares on another base, such as v1.36.3; without BASE, write
+//	                         docs/rebase-rehearsal.md for the minor version before and all that is newer
+//	staging rehearsed        say whether that page was made of the series as it is now
 //
 // It uses the standard library, git and go only: it has to run before anything else can be built.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 )
 
+const calls = "apply, update [PATCH], verify, packages, rehearse [BASE] or rehearsed"
+
 func main() {
 	root := flag.String("root", ".", "root of the checkout")
 	force := flag.Bool("force", false, "apply: throw away edits of the copies that are not in a patch yet")
 	flag.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: staging [-root DIR] [-force] apply | update [PATCH] | verify | packages")
+		fmt.Fprintln(os.Stderr, "usage: staging [-root DIR] [-force] apply | update [PATCH] | verify | packages | rehearse [BASE] | rehearsed")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -40,7 +46,7 @@ func run(root string, force bool, args []string) error {
 		return err
 	}
 	if len(args) == 0 {
-		return fmt.Errorf("say apply, update [PATCH], verify or packages")
+		return errors.New("say " + calls)
 	}
 	project, err := load(root)
 	if err != nil {
@@ -62,6 +68,16 @@ func run(root string, force bool, args []string) error {
 			fmt.Println(pkg)
 		}
 		return nil
+	case args[0] == "rehearse" && len(args) == 2:
+		report, err := project.rehearsalReport(args[1:])
+		if err == nil {
+			fmt.Print(report)
+		}
+		return err
+	case args[0] == "rehearse" && len(args) == 1:
+		return project.writeRehearsalPage()
+	case args[0] == "rehearsed" && len(args) == 1:
+		return project.checkRehearsalPage()
 	}
-	return fmt.Errorf("unknown call %q: say apply, update [PATCH], verify or packages", args)
+	return fmt.Errorf("unknown call %q: say %s", args, calls)
 }
