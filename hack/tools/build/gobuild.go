@@ -18,14 +18,16 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/term"
+
+	"github.com/fresh-kcm/fresh-kcm/hack/tools/build/stamp"
 )
 
 // patience is how long a build may take before it is worth a progress bar.
 const patience = 2 * time.Second
 
 // build runs go build. What is up to date costs a second or two and says nothing.
-func (t target) build(root string, info stamp) error {
-	out := filepath.Join(root, "_output", "bin", filepath.FromSlash(t.name))
+func (t target) build(root string, info stamp.Stamp) error {
+	out := filepath.Join(root, "_output", "bin", filepath.FromSlash(t.path()))
 	var args []string
 	if t.version != nil {
 		args = append(args, "-ldflags", t.version(info))
@@ -40,7 +42,7 @@ func (t target) build(root string, info stamp) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("%s: %w", t.name, err)
 	}
-	progress := newProgress(t.name, func() int { return t.countStale(root) })
+	progress := newProgress(t.path(), func() int { return t.countStale(root) })
 	lines := bufio.NewScanner(pipe)
 	for lines.Scan() {
 		line := lines.Text()
@@ -57,9 +59,17 @@ func (t target) build(root string, info stamp) error {
 		return fmt.Errorf("%s: %w\n%s", t.name, err, strings.TrimSpace(stderr.String()))
 	}
 	if took := time.Since(start); took > patience {
-		fmt.Printf("built %-34s %s\n", t.name, took.Round(time.Second))
+		fmt.Printf("built %-34s %s\n", t.path(), took.Round(time.Second))
 	}
 	return nil
+}
+
+// path is where the binary goes, below _output/bin.
+func (t target) path() string {
+	if t.arch == "" {
+		return t.name
+	}
+	return "linux-" + t.arch + "/" + t.name
 }
 
 func (t target) command(root string, args ...string) *exec.Cmd {
@@ -67,6 +77,10 @@ func (t target) command(root string, args ...string) *exec.Cmd {
 	cmd.Dir = filepath.Join(root, t.dir)
 	// CGO-free, for images made from scratch; no workspace, so that only go.mod decides.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-trimpath -buildvcs=false")
+	if t.arch != "" {
+		// The lowest level of each architecture, whatever the environment says: the same bytes everywhere.
+		cmd.Env = append(cmd.Env, "GOOS=linux", "GOARCH="+t.arch, "GOAMD64=v1", "GOARM64=v8.0")
+	}
 	return cmd
 }
 

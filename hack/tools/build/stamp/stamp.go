@@ -1,7 +1,8 @@
 // Copyright The Fresh KCM Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package stamp reads what a build of this checkout says of itself: its version, its base and its commit.
+package stamp
 
 import (
 	"fmt"
@@ -21,51 +22,51 @@ var (
 	requireLine = regexp.MustCompile(`(?m)^(?:require\s+|\s+)k8s\.io/kubernetes\s+(v\S+)`)
 )
 
-// stamp is what --version, /version and kubernetes_build_info say of a build.
-type stamp struct {
-	version   string // v1.37.0+fresh.1
-	base      string // v1.37.0, as go.mod requires it
-	commit    string
-	treeState string // clean or dirty, as git says
-	date      string // of the commit, so that the same commit gives the same bytes
+// Stamp is what --version, /version and kubernetes_build_info say of a build.
+type Stamp struct {
+	Version   string // v1.37.0+fresh.1
+	Base      string // v1.37.0, as go.mod requires it
+	Commit    string
+	TreeState string    // clean or dirty, as git says
+	Date      time.Time // SOURCE_DATE_EPOCH, or else of the commit: the same commit gives the same bytes
 }
 
-// readStamp reads build/VERSION and refuses one that is not of the base in go.mod.
-func readStamp(root string) (stamp, error) {
+// Read reads build/VERSION and refuses one that is not of the base in go.mod.
+func Read(root string) (Stamp, error) {
 	text, err := os.ReadFile(filepath.Join(root, versionFile))
 	if err != nil {
-		return stamp{}, err
+		return Stamp{}, err
 	}
 	goMod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
-		return stamp{}, err
+		return Stamp{}, err
 	}
-	s := stamp{version: strings.TrimSpace(string(text))}
-	if s.base, err = baseOf(s.version, string(goMod)); err != nil {
-		return stamp{}, err
+	s := Stamp{Version: strings.TrimSpace(string(text))}
+	if s.Base, err = baseOf(s.Version, string(goMod)); err != nil {
+		return Stamp{}, err
 	}
-	if s.commit, err = git(root, "rev-parse", "HEAD"); err != nil {
-		return stamp{}, err
+	if s.Commit, err = git(root, "rev-parse", "HEAD"); err != nil {
+		return Stamp{}, err
 	}
 	status, err := git(root, "status", "--porcelain")
 	if err != nil {
-		return stamp{}, err
+		return Stamp{}, err
 	}
-	s.treeState = "clean"
+	s.TreeState = "clean"
 	if status != "" {
-		s.treeState = "dirty"
+		s.TreeState = "dirty"
 	}
 	seconds := os.Getenv("SOURCE_DATE_EPOCH")
 	if seconds == "" {
 		if seconds, err = git(root, "log", "-1", "--format=%ct"); err != nil {
-			return stamp{}, err
+			return Stamp{}, err
 		}
 	}
 	epoch, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil {
-		return stamp{}, fmt.Errorf("SOURCE_DATE_EPOCH %q is not a number of seconds", seconds)
+		return Stamp{}, fmt.Errorf("SOURCE_DATE_EPOCH %q is not a number of seconds", seconds)
 	}
-	s.date = time.Unix(epoch, 0).UTC().Format(time.RFC3339)
+	s.Date = time.Unix(epoch, 0).UTC()
 	return s, nil
 }
 
@@ -85,14 +86,17 @@ func baseOf(version, goMod string) (string, error) {
 	return require[1], nil
 }
 
-func (s stamp) fresh() string { return s.ldflags(s.version, s.commit, s.treeState, s.date) }
+// Fresh are the linker flags of the binaries with our code.
+func (s Stamp) Fresh() string {
+	return s.ldflags(s.Version, s.Commit, s.TreeState, s.Date.Format(time.RFC3339))
+}
 
-// stock stamps upstream's own binaries. The module proxy does not say which commit a module was made
+// Stock are the linker flags of upstream's own binaries. The module proxy does not say which commit a module was made
 // of, so they carry none, and no date.
-func (s stamp) stock() string { return s.ldflags(s.base, "", "archive", "1970-01-01T00:00:00Z") }
+func (s Stamp) Stock() string { return s.ldflags(s.Base, "", "archive", "1970-01-01T00:00:00Z") }
 
-func (s stamp) ldflags(version, commit, treeState, date string) string {
-	form := strings.SplitN(strings.TrimPrefix(s.base, "v"), ".", 3)
+func (s Stamp) ldflags(version, commit, treeState, date string) string {
+	form := strings.SplitN(strings.TrimPrefix(s.Base, "v"), ".", 3)
 	flags := []string{"-s", "-w"}
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
 		for _, v := range [][2]string{{"gitMajor", form[0]}, {"gitMinor", form[1]}, {"gitVersion", version}, {"gitCommit", commit}, {"gitTreeState", treeState}, {"buildDate", date}} {

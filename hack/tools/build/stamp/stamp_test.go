@@ -1,7 +1,7 @@
 // Copyright The Fresh KCM Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package stamp
 
 import (
 	"os"
@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 const goMod = "module x\n\nrequire (\n\tk8s.io/kubernetes v1.37.0\n)\n\nreplace k8s.io/kubernetes => ./_output/staging/kubernetes\n"
@@ -37,7 +38,7 @@ func TestBaseOf(t *testing.T) {
 	}
 }
 
-func TestReadStamp(t *testing.T) {
+func TestRead(t *testing.T) {
 	root := t.TempDir()
 	run := func(args ...string) {
 		t.Helper()
@@ -64,40 +65,31 @@ func TestReadStamp(t *testing.T) {
 	run("add", "-A")
 	run("commit", "-qm", "x")
 
-	s, err := readStamp(root)
+	s, err := Read(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.treeState != "clean" || s.date != "2001-09-09T01:46:40Z" || len(s.commit) != 40 {
+	if s.TreeState != "clean" || s.Date.Format(time.RFC3339) != "2001-09-09T01:46:40Z" || len(s.Commit) != 40 {
 		t.Errorf("stamp %+v", s)
 	}
 	for _, want := range []string{
 		"-X k8s.io/component-base/version.gitVersion=v1.37.0+fresh.3", "-X k8s.io/client-go/pkg/version.gitVersion=v1.37.0+fresh.3",
-		"-X k8s.io/component-base/version.gitCommit=" + s.commit, "-X k8s.io/client-go/pkg/version.gitTreeState=clean",
+		"-X k8s.io/component-base/version.gitCommit=" + s.Commit, "-X k8s.io/client-go/pkg/version.gitTreeState=clean",
 		"-X k8s.io/component-base/version.buildDate=2001-09-09T01:46:40Z", "-X k8s.io/client-go/pkg/version.gitMinor=37",
 	} {
-		if !strings.Contains(s.fresh(), want) {
+		if !strings.Contains(s.Fresh(), want) {
 			t.Errorf("flags lack %q", want)
 		}
 	}
-	if !strings.Contains(s.stock(), "gitVersion=v1.37.0 ") || strings.Contains(s.stock(), s.commit) {
-		t.Errorf("upstream's binaries are stamped %s", s.stock())
+	if !strings.Contains(s.Stock(), "gitVersion=v1.37.0 ") || strings.Contains(s.Stock(), s.Commit) {
+		t.Errorf("upstream's binaries are stamped %s", s.Stock())
 	}
 	write("new", "")
-	if s, _ := readStamp(root); s.treeState != "dirty" {
+	if s, _ := Read(root); s.TreeState != "dirty" {
 		t.Error("a new file leaves the tree clean")
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "tomorrow")
-	if _, err := readStamp(root); err == nil || !strings.Contains(err.Error(), "SOURCE_DATE_EPOCH") {
-		t.Errorf("error %v", err)
-	}
-}
-
-func TestChoose(t *testing.T) {
-	if all, err := choose(nil); err != nil || len(all) != len(targets) {
-		t.Errorf("no name means all: %v %v", all, err)
-	}
-	if _, err := choose([]string{"kube-proxy"}); err == nil || !strings.Contains(err.Error(), `"kube-proxy"`) {
+	if _, err := Read(root); err == nil || !strings.Contains(err.Error(), "SOURCE_DATE_EPOCH") {
 		t.Errorf("error %v", err)
 	}
 }
