@@ -14,6 +14,10 @@ export CGO_ENABLED := 0
 BIN := _output/bin
 STAGING = go -C hack/tools/staging run . -root $(CURDIR)
 BUILD = go -C hack/tools/build run . -root $(CURDIR)
+RELEASE = go -C hack/tools/release run .
+
+# Architectures of `make image`.
+ARCH ?= amd64 arm64
 
 # Nodes of the cluster that `make run` and `make demo` bring up.
 NODES ?= 100
@@ -41,6 +45,11 @@ update-patches: ## Turn edits of _output/staging into patches (PATCH=kubernetes/
 .PHONY: build
 build: patch ## Build everything into _output/bin: ours, stock upstream, and the cluster's other parts
 	@$(BUILD)
+
+.PHONY: image
+image: patch ## Make the container image into _output/image, without a container engine (ARCH='amd64 arm64')
+	@for arch in $(ARCH); do $(BUILD) -arch "$$arch" kube-controller-manager; done
+	@$(RELEASE) image --root $(CURDIR) $(ARCH:%=--arch %)
 
 .PHONY: version
 version: require-go require-git ## Show the version that a build would carry

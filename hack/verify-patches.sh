@@ -7,7 +7,7 @@
 
 source "$(dirname "$0")/lib.sh"
 
-for module in hack/tools/staging hack/tools/build hack/tools/suites; do
+for module in hack/tools/staging hack/tools/build hack/tools/release hack/tools/suites; do
   go -C "${module}" test ./...
 done
 go -C hack/tools/staging run . -root "${ROOT}" verify

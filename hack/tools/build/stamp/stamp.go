@@ -15,7 +15,10 @@ import (
 	"time"
 )
 
-const versionFile = "build/VERSION"
+const (
+	versionFile = "build/VERSION"
+	imageFile   = "build/IMAGE"
+)
 
 var (
 	versionForm = regexp.MustCompile(`^(v([0-9]+)\.([0-9]+)\.[0-9]+)\+fresh\.[1-9][0-9]*$`)
@@ -26,6 +29,7 @@ var (
 type Stamp struct {
 	Version   string // v1.37.0+fresh.1
 	Base      string // v1.37.0, as go.mod requires it
+	Image     string // of the container: registry and repository from build/IMAGE, the version as its tag
 	Commit    string
 	TreeState string    // clean or dirty, as git says
 	Date      time.Time // SOURCE_DATE_EPOCH, or else of the commit: the same commit gives the same bytes
@@ -45,6 +49,11 @@ func Read(root string) (Stamp, error) {
 	if s.Base, err = baseOf(s.Version, string(goMod)); err != nil {
 		return Stamp{}, err
 	}
+	image, err := os.ReadFile(filepath.Join(root, imageFile))
+	if err != nil {
+		return Stamp{}, err
+	}
+	s.Image = strings.TrimSpace(string(image)) + ":" + strings.ReplaceAll(s.Version, "+", "_")
 	if s.Commit, err = git(root, "rev-parse", "HEAD"); err != nil {
 		return Stamp{}, err
 	}
@@ -84,6 +93,14 @@ func baseOf(version, goMod string) (string, error) {
 		return "", fmt.Errorf("%s says %s but go.mod requires k8s.io/kubernetes %s: make the two agree", versionFile, version, require[1])
 	}
 	return require[1], nil
+}
+
+// Revision is the commit, marked if the checkout differs from it.
+func (s Stamp) Revision() string {
+	if s.TreeState != "clean" {
+		return s.Commit + "-" + s.TreeState
+	}
+	return s.Commit
 }
 
 // Fresh are the linker flags of the binaries with our code.

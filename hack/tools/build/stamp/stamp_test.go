@@ -61,6 +61,7 @@ func TestRead(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "")
 	write("go.mod", goMod)
 	write(versionFile, "v1.37.0+fresh.3\n")
+	write(imageFile, "registry.example/kcm\n")
 	run("init", "-q")
 	run("add", "-A")
 	run("commit", "-qm", "x")
@@ -69,7 +70,7 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.TreeState != "clean" || s.Date.Format(time.RFC3339) != "2001-09-09T01:46:40Z" || len(s.Commit) != 40 {
+	if s.TreeState != "clean" || s.Image != "registry.example/kcm:v1.37.0_fresh.3" || s.Revision() != s.Commit || s.Date.Format(time.RFC3339) != "2001-09-09T01:46:40Z" || len(s.Commit) != 40 {
 		t.Errorf("stamp %+v", s)
 	}
 	for _, want := range []string{
@@ -85,7 +86,7 @@ func TestRead(t *testing.T) {
 		t.Errorf("upstream's binaries are stamped %s", s.Stock())
 	}
 	write("new", "")
-	if s, _ := Read(root); s.TreeState != "dirty" {
+	if s, _ := Read(root); s.TreeState != "dirty" || !strings.HasSuffix(s.Revision(), "-dirty") {
 		t.Error("a new file leaves the tree clean")
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "tomorrow")
