@@ -26,6 +26,11 @@ own_files() {
   git ls-files --cached --others --exclude-standard -- "$@" | while read -r f; do [[ -e ${f} ]] && echo "${f}"; done
 }
 
+# anchors prints a page's headings in the form that links use.
+anchors() {
+  grep -E '^#+ ' "$1" | sed -E 's/^#+ +//; s/[`*]//g' | tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'
+}
+
 die() {
   echo "$(basename "$0"): $*" >&2
   exit 1

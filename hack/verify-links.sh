@@ -7,11 +7,6 @@
 
 source "$(dirname "$0")/lib.sh"
 
-# anchors prints a page's headings in the form that links use.
-anchors() {
-  grep -E '^#+ ' "$1" | sed -E 's/^#+ +//; s/[`*]//g' | tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'
-}
-
 problems=0
 complain() {
   echo "$*" >&2
