@@ -16,7 +16,7 @@ STAGING = go -C hack/tools/staging run . -root $(CURDIR)
 BUILD = go -C hack/tools/build run . -root $(CURDIR)
 RELEASE = go -C hack/tools/release run .
 
-# Architectures of `make image`.
+# Architectures of `make image` and `make release`.
 ARCH ?= amd64 arm64
 
 # Nodes of the cluster that `make run` and `make demo` bring up.
@@ -50,6 +50,14 @@ build: patch ## Build everything into _output/bin: ours, stock upstream, and the
 image: patch ## Make the container image into _output/image, without a container engine (ARCH='amd64 arm64')
 	@for arch in $(ARCH); do $(BUILD) -arch "$$arch" kube-controller-manager; done
 	@$(RELEASE) image --root $(CURDIR) $(ARCH:%=--arch %)
+
+.PHONY: release
+release: image ## Make the release in _output/release, sign and verify it (KEY=file ARCH='amd64 arm64' DIRTY=1)
+	@$(RELEASE) folder --root $(CURDIR) $(ARCH:%=--arch %) $(if $(KEY),--key '$(abspath $(KEY))') $(if $(DIRTY),--dirty)
+
+.PHONY: verify-release
+verify-release: require-go ## Verify a release (DIR=folder SIGNERS=file of those who may sign)
+	@$(RELEASE) verify '$(abspath $(DIR))' $(if $(SIGNERS),--allowed-signers '$(abspath $(SIGNERS))')
 
 .PHONY: version
 version: require-go require-git ## Show the version that a build would carry

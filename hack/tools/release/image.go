@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fresh-kcm/fresh-kcm/hack/tools/build/stamp"
+	"github.com/fresh-kcm/fresh-kcm/hack/tools/release/internal/folder"
 	"github.com/fresh-kcm/fresh-kcm/hack/tools/release/internal/image"
 	"github.com/fresh-kcm/fresh-kcm/hack/tools/release/internal/licenses"
 	"github.com/fresh-kcm/fresh-kcm/hack/tools/release/internal/rootfs"
@@ -67,7 +68,7 @@ func makeImages(cmd *cobra.Command, root string, chosen []string) error {
 			return err
 		}
 		images[arch] = img
-		file := filepath.Join(dir, imageFile(arch))
+		file := filepath.Join(dir, folder.ImageFile(arch))
 		if err := image.WriteImage(file, ref, img, info.Date); err != nil {
 			return err
 		}
@@ -81,7 +82,7 @@ func makeImages(cmd *cobra.Command, root string, chosen []string) error {
 		return nil
 	}
 	index := image.Index(images)
-	if err := image.WriteIndex(filepath.Join(dir, indexFile), ref, index, info.Date); err != nil {
+	if err := image.WriteIndex(filepath.Join(dir, folder.IndexFile), ref, index, info.Date); err != nil {
 		return err
 	}
 	digest, err := index.Digest()
@@ -91,12 +92,6 @@ func makeImages(cmd *cobra.Command, root string, chosen []string) error {
 	fmt.Fprintf(cmd.OutOrStdout(), "index             %s@%s\n", ref, digest)
 	return nil
 }
-
-// indexFile has the images of all architectures, as an OCI layout.
-const indexFile = "kube-controller-manager.oci.tar"
-
-// imageFile has the image of one architecture, for `ctr images import` and `docker load`.
-func imageFile(arch string) string { return "kube-controller-manager-linux-" + arch + ".tar" }
 
 func binaryFile(root, arch string) string {
 	return filepath.Join(root, "_output", "bin", "linux-"+arch, "kube-controller-manager")

@@ -19,6 +19,9 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/hack/tools/release/internal/rootfs"
 )
 
+// RevisionLabel says which commit an image was made of.
+const RevisionLabel = "org.opencontainers.image.revision"
+
 // Config is what the image says of how it runs, the same on every architecture. As in upstream's image no user is
 // set: kubeadm's static pod sets none either, and must read files that only root may read.
 func Config(info stamp.Stamp) v1.Config {
@@ -30,7 +33,7 @@ func Config(info stamp.Stamp) v1.Config {
 			"org.opencontainers.image.created":     info.Date.Format(time.RFC3339),
 			"org.opencontainers.image.description": "kube-controller-manager that takes no disruptive action on a stale cache",
 			"org.opencontainers.image.licenses":    "Apache-2.0",
-			"org.opencontainers.image.revision":    info.Revision(),
+			RevisionLabel:                          info.Revision(),
 			"org.opencontainers.image.title":       "Fresh KCM",
 			"org.opencontainers.image.vendor":      "The Fresh KCM Authors",
 			"org.opencontainers.image.version":     info.Version,

@@ -6,7 +6,9 @@ package image
 import (
 	"archive/tar"
 	"bytes"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,7 +17,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
@@ -104,13 +105,33 @@ func TestArchive(t *testing.T) {
 		assert.Equal(t, want, got)
 	})
 	t.Run("OCI layout", func(t *testing.T) {
-		index := unpack(t, files[0])
-		manifest, err := index.IndexManifest()
+		archive := open(t, files[0])
+		assert.Equal(t, digest(t, img), archive.Digest)
+		assert.NoError(t, archive.Validate())
+		manifest, err := archive.layout.IndexManifest()
 		require.NoError(t, err)
-		require.Len(t, manifest.Manifests, 1)
-		assert.Equal(t, digest(t, img), manifest.Manifests[0].Digest)
 		assert.Equal(t, ref.Name(), manifest.Manifests[0].Annotations["io.containerd.image.name"])
-		assert.NoError(t, validate.Index(index))
+
+		loaded, err := archive.Image()
+		require.NoError(t, err)
+		sum, err := SHA256(loaded, rootfs.Binary)
+		require.NoError(t, err)
+		assert.Equal(t, fmt.Sprintf("%x", sha256.Sum256([]byte("kcm"))), sum)
+		_, err = SHA256(loaded, "etc/shadow")
+		assert.ErrorContains(t, err, "the image has no /etc/shadow")
+	})
+	t.Run("tampered", func(t *testing.T) {
+		tampered := bytes.Clone(files[0])
+		layers, err := img.Layers()
+		require.NoError(t, err)
+		blob, err := layers[1].Compressed()
+		require.NoError(t, err)
+		want, err := io.ReadAll(blob)
+		require.NoError(t, err)
+		at := bytes.Index(tampered, want)
+		require.Positive(t, at)
+		tampered[at+len(want)-1] ^= 1
+		assert.Error(t, open(t, tampered).Validate())
 	})
 }
 
@@ -121,36 +142,24 @@ func TestIndex(t *testing.T) {
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
 
-	outer, err := unpack(t, data).IndexManifest()
+	archive := open(t, data)
+	assert.Equal(t, digest(t, index), archive.Digest)
+	assert.NoError(t, archive.Validate())
+	images, err := archive.Images()
 	require.NoError(t, err)
-	require.Len(t, outer.Manifests, 1)
-	assert.Equal(t, digest(t, index), outer.Manifests[0].Digest)
-	inner, err := index.IndexManifest()
-	require.NoError(t, err)
-	var platforms []string
-	for _, manifest := range inner.Manifests {
-		platforms = append(platforms, manifest.Platform.String())
-	}
-	assert.Equal(t, []string{"linux/amd64", "linux/arm64"}, platforms)
+	assert.Equal(t, map[string]v1.Hash{
+		"linux/amd64": digest(t, made(t, "amd64", "kcm")),
+		"linux/arm64": digest(t, made(t, "arm64", "kcm")),
+	}, images)
 }
 
-// unpack reads an archive as those do that know OCI layouts.
-func unpack(t *testing.T, data []byte) v1.ImageIndex {
+// open reads an archive as those do that know OCI layouts.
+func open(t *testing.T, data []byte) *Archive {
 	t.Helper()
-	dir := t.TempDir()
-	for files := tar.NewReader(bytes.NewReader(data)); ; {
-		header, err := files.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		require.NoError(t, err)
-		if header.Typeflag == tar.TypeReg {
-			content, err := io.ReadAll(files)
-			require.NoError(t, err)
-			require.NoError(t, rootfs.WriteDir(dir, []rootfs.Layer{{Files: []rootfs.File{{Path: header.Name, Mode: 0o644, Data: content}}}}))
-		}
-	}
-	index, err := layout.ImageIndexFromPath(dir)
+	file := filepath.Join(t.TempDir(), "image.tar")
+	require.NoError(t, os.WriteFile(file, data, 0o644))
+	archive, err := Open(file)
 	require.NoError(t, err)
-	return index
+	t.Cleanup(func() { assert.NoError(t, archive.Close()) })
+	return archive
 }
