@@ -48,7 +48,8 @@ type Watches struct {
 	mu   sync.Mutex
 	open map[schema.GroupVersionResource]map[*watchBody]struct{}
 	ends map[schema.GroupVersionResource]*endings
-	// expired counts the watches of a resource that were ended by Relist and not taken up again yet.
+	// expired counts the watches of a resource that were ended and are to be answered with 410 when they are taken up
+	// again.
 	expired map[schema.GroupVersionResource]int
 }
 
@@ -73,7 +74,8 @@ func (w *Watches) Clients(builder clientbuilder.ControllerClientBuilder) clientb
 
 // End ends those watches of a resource that have brought nothing for silentFor, and returns how many there
 // were. It is called again and again while the cache of the resource is stalled, and does nothing if the last
-// end was too short a time ago: an apiserver must not be flooded with new watches.
+// end was too short a time ago: an apiserver must not be flooded with new watches. If the watches that were taken up
+// after that are stalled as well, the informers relist: a watch that resumes behind a lost event never brings it.
 func (w *Watches) End(ctx context.Context, resource schema.GroupVersionResource) int {
 	now := time.Now()
 	w.mu.Lock()
@@ -105,9 +107,14 @@ func (w *Watches) End(ctx context.Context, resource schema.GroupVersionResource)
 	e.last, e.interval = now, min(max(2*e.interval, minEndInterval), maxEndInterval)
 	e.n++
 	n, again := e.n, e.interval
+	purpose := "A stalled watch is ended, so that the informer takes up a new one"
+	if n > 1 {
+		w.expired[resource] = len(silent)
+		purpose = "A new watch is stalled as well; it is ended, so that the informer relists"
+	}
 	w.mu.Unlock()
 	for _, b := range silent {
-		klog.FromContext(ctx).Info("A stalled watch is ended, so that the informer takes up a new one", "resource", resource,
+		klog.FromContext(ctx).Info(purpose, "resource", resource,
 			"silent", now.Sub(b.lastRead()).Round(time.Millisecond), "open", now.Sub(b.opened).Round(time.Millisecond),
 			"bytes", b.bytes.Load(), "times", n, "notAgainFor", again)
 		b.end()
@@ -148,7 +155,7 @@ func (w *Watches) expire(resource schema.GroupVersionResource, resumedAt string)
 
 // gone is the answer to a watch that begins too far back.
 func gone(req *http.Request) (*http.Response, error) {
-	status := apierrors.NewResourceExpired("the server's resource versions went backward").Status()
+	status := apierrors.NewResourceExpired("the informer is to relist").Status()
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	body, err := json.Marshal(status)
 	if err != nil {

@@ -126,6 +126,29 @@ func TestStalledWatchIsTakenUpAnew(t *testing.T) {
 	}
 }
 
+// A watch that is taken up where the cache is does not bring an event that was lost before that: once its successor is
+// stalled, too, the informer relists.
+func TestWatchThatIsStalledAgainIsFollowedByAList(t *testing.T) {
+	server := newHeldServer(t, true)
+	watches := NewWatches()
+	watches.silent = 50 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	factory := informers.NewSharedInformerFactory(watches.Clients(server.builder(true)).ClientOrDie("shared-informers"), 0)
+	pods := factory.Core().V1().Pods().Informer()
+	factory.Start(ctx.Done())
+	end := func() bool { return watches.End(ctx, podsV1) == 1 }
+	require.Eventually(t, end, wait, tick)
+	require.Eventually(t, func() bool { return len(pods.GetStore().List()) == 2 }, wait, tick, "the first is resumed")
+
+	watches.mu.Lock()
+	watches.ends[podsV1].last = time.Now().Add(-minEndInterval)
+	watches.mu.Unlock()
+	require.Eventually(t, end, wait, tick)
+	require.Eventually(t, func() bool { return len(pods.GetStore().List()) == 1 }, wait, tick, "what the server has no longer is gone")
+	cancel()
+	factory.Shutdown()
+}
+
 // Those of metadata informers are ended, too; others are not, and the end of a watch is no error.
 func TestWhichWatchesEnd(t *testing.T) {
 	server := newHeldServer(t, true)

@@ -30,8 +30,7 @@ const (
 )
 
 // regressions has the histories that found something, each in a file that schedule.Load reads. A history is kept,
-// and not its seed, so that it stays what it was when the drawing changes. What was found and is not mended is in testdata/open:
-// REPLAY=file runs it.
+// and not its seed, so that it stays what it was when the drawing changes.
 const regressions = "testdata/regressions"
 
 // TestRegressions runs first what has once found something.
@@ -111,7 +110,7 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// check runs a schedule on both arms and fails if ours is worse, but for findings that are open.
+// check runs a schedule on both arms and fails if ours is worse.
 func check(t *testing.T, s schedule.Schedule, verbose bool) {
 	t.Helper()
 	var log func(string)
