@@ -11,19 +11,26 @@ source "$(dirname "$0")/lib.sh"
 
 out=${ROOT}/_output/e2e
 mkdir -p "${out}"
-rm -f "${out}"/{run.log,junit.xml,table.txt,progress.*}
+rm -f "${out}"/{run.log,junit.xml,table.txt,failed.txt,progress.*}
 go build -o _output/tools/ginkgo github.com/onsi/ginkgo/v2/ginkgo
 go test -c -o "${out}/e2e.test" ./test/e2e
 
 export FRESH_KCM_REQUIRE_BINARIES=1 E2E_TABLE=${E2E_TABLE:-${out}/table.txt} E2E_PROGRESS=${out}/progress.$$
 mkfifo "${E2E_PROGRESS}"
 trap 'rm -f "${E2E_PROGRESS}"' EXIT
-all=0 ended=0
+all=0 ended=0 reason=0 # how many lines of a failed spec's reason are still wanted at the end
 while IFS= read -r line; do # awk may read ahead
   case ${line} in
     [0-9]*' specs, '*) all=${line%% *} ;;
-    'ok '* | 'FAILED '*) line="[$((ended += 1))/${all}] ${line}" ;;
+    'ok '*) line="[$((ended += 1))/${all}] ${line}" reason=0 ;;
+    'FAILED '*) line="[$((ended += 1))/${all}] ${line}" reason=12 ;;
+    '  '*) ;;
+    *) reason=0 ;;
   esac
+  if ((reason > 0)); then
+    printf '%.500s\n' "${line}" >>"${out}/failed.txt"
+    reason=$((reason - 1))
+  fi
   printf '%s\n' "${line}"
 done <"${E2E_PROGRESS}" &
 exec 3>"${E2E_PROGRESS}" # lest its reader end with the first writer
@@ -36,5 +43,6 @@ wait
 if ((result != 0)); then
   # What ginkgo itself has to say, of a suite that did not even begin for instance.
   tail -n 20 "${out}/run.log"
+  [[ ! -e ${out}/failed.txt ]] || cat "${out}/failed.txt"
   die "failed; all about it is in ${out}/run.log"
 fi
