@@ -195,7 +195,7 @@ func (r *rehearsal) markdown() string {
 		clean, len(r.patches), total[applies]+total[offset]+total[fuzz]+total[conflicts], total[conflicts], r.base)
 	b.WriteString("| Patch | Hunks that apply | with offset | with fuzz | conflict | The patch |\n|---|---|---|---|---|---|\n" + rows + "\n")
 	if total[offset]+total[fuzz] > 0 {
-		b.WriteString("What applies with an offset needs `make update-patches`, which writes the line numbers anew; what applies with fuzz needs its\ncontext refreshed, as the build takes no fuzz.\n\n")
+		b.WriteString("What applies with an offset needs `make update-patches`, which refreshes the line numbers; what applies with fuzz needs its\ncontext refreshed, as the build accepts no fuzz.\n\n")
 	}
 	for _, o := range r.patches {
 		if o.worst() >= fuzz {
