@@ -51,6 +51,15 @@ image: patch ## Make the container image into _output/image, without a container
 	@for arch in $(ARCH); do $(BUILD) -arch "$$arch" kube-controller-manager; done
 	@$(RELEASE) image --root $(CURDIR) $(ARCH:%=--arch %)
 
+.PHONY: image-files
+image-files: patch ## Lay the files of the image into _output/image/linux-ARCH: build/Dockerfile copies them
+	@for arch in $(ARCH); do $(BUILD) -arch "$$arch" kube-controller-manager; done
+	@$(RELEASE) files --root $(CURDIR) $(ARCH:%=--arch %)
+
+.PHONY: image-args
+image-args: require-go require-git ## Show the arguments that build/Dockerfile is to be built with
+	@$(RELEASE) args --root $(CURDIR)
+
 .PHONY: release
 release: image ## Make the release in _output/release, sign and verify it (KEY=file ARCH='amd64 arm64' DIRTY=1)
 	@$(RELEASE) folder --root $(CURDIR) $(ARCH:%=--arch %) $(if $(KEY),--key '$(abspath $(KEY))') $(if $(DIRTY),--dirty)

@@ -103,7 +103,7 @@ func makeFolder(cmd *cobra.Command, root, keyFile string, chosen []string, dirty
 	if release.Key, release.Signer, err = readKey(root, keyFile); err != nil {
 		return err
 	}
-	goroot, err := goRoot()
+	goroot, err := goEnv("GOROOT")
 	if err != nil {
 		return err
 	}

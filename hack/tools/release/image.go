@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -39,6 +40,73 @@ func imageCommand() *cobra.Command {
 	cmd.Flags().StringVar(&root, "root", ".", "root of the checkout")
 	cmd.Flags().StringSliceVar(&chosen, "arch", architectures, "architectures")
 	return cmd
+}
+
+// filesCommand is for build/Dockerfile, which lets a container engine make the image.
+func filesCommand() *cobra.Command {
+	var root string
+	var chosen []string
+	cmd := &cobra.Command{
+		Use:   "files",
+		Short: "Lay the files of the image of each architecture into _output/image/linux-<arch>",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := checkArchitectures(chosen); err != nil {
+				return err
+			}
+			for _, arch := range chosen {
+				layers, err := readLayers(root, arch)
+				if err != nil {
+					return err
+				}
+				dir := filepath.Join(root, "_output", "image", "linux-"+arch)
+				if err := os.RemoveAll(dir); err != nil {
+					return err
+				}
+				if err := rootfs.WriteDir(dir, layers); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&root, "root", ".", "root of the checkout")
+	cmd.Flags().StringSliceVar(&chosen, "arch", architectures, "architectures")
+	return cmd
+}
+
+func argsCommand() *cobra.Command {
+	var root string
+	cmd := &cobra.Command{
+		Use:   "args",
+		Short: "Print what build/Dockerfile is to be built with",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			info, err := stamp.Read(root)
+			if err != nil {
+				return err
+			}
+			version, err := goEnv("GOVERSION")
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "--tag=%s", info.Image)
+			for _, arg := range buildArgs(info, strings.TrimPrefix(version, "go")) {
+				fmt.Fprintf(cmd.OutOrStdout(), " --build-arg=%s", arg)
+			}
+			fmt.Fprintln(cmd.OutOrStdout())
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&root, "root", ".", "root of the checkout")
+	return cmd
+}
+
+// buildArgs are the arguments of build/Dockerfile.
+func buildArgs(info stamp.Stamp, goVersion string) []string {
+	return []string{
+		"GO_VERSION=" + goVersion, "VERSION=" + info.Version, "REVISION=" + info.Revision(), "CREATED=" + info.Date.Format(time.RFC3339),
+	}
 }
 
 func makeImages(cmd *cobra.Command, root string, chosen []string) error {
@@ -103,7 +171,7 @@ func readLayers(root, arch string) ([]rootfs.Layer, error) {
 	if _, err := os.Stat(binary); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s is missing: make image builds it", binary)
 	}
-	goroot, err := goRoot()
+	goroot, err := goEnv("GOROOT")
 	if err != nil {
 		return nil, err
 	}
@@ -114,11 +182,11 @@ func readLayers(root, arch string) ([]rootfs.Layer, error) {
 	return rootfs.Layers(goroot, binary, texts.Files())
 }
 
-// goRoot is where the Go distribution is. A binary built with -trimpath does not know it.
-func goRoot() (string, error) {
-	out, err := exec.Command("go", "env", "GOROOT").Output()
+// goEnv asks the Go distribution about itself. A binary built with -trimpath does not know it.
+func goEnv(name string) (string, error) {
+	out, err := exec.Command("go", "env", name).Output()
 	if err != nil {
-		return "", fmt.Errorf("go env GOROOT: %w", err)
+		return "", fmt.Errorf("go env %s: %w", name, err)
 	}
 	return strings.TrimSpace(string(out)), nil
 }

@@ -4,6 +4,7 @@
 package licenses
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -25,9 +26,7 @@ func checkout(t *testing.T, files map[string]string) string {
 		"goroot/LICENSE":      "of Go",
 		"lib/used/license.go": "package used\n",
 	}
-	for name, text := range files {
-		all[name] = text
-	}
+	maps.Copy(all, files)
 	for name, text := range all {
 		file := filepath.Join(dir, name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))

@@ -24,6 +24,9 @@ import (
 // namespace keeps a signature of a file from being taken for one of anything else.
 const namespace = "file"
 
+// namespaceOption is the only option of an allowed signer that Verify knows.
+const namespaceOption = `namespaces="` + namespace + `"`
+
 // Sign signs data with a private key in OpenSSH's form.
 func Sign(key, data []byte) ([]byte, error) {
 	signer, err := ssh.ParsePrivateKey(key)
@@ -80,9 +83,14 @@ func parseAllowed(data []byte) ([]allowed, error) {
 			continue
 		}
 		name, rest, _ := strings.Cut(line, " ")
-		key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(rest))
+		key, _, options, _, err := ssh.ParseAuthorizedKey([]byte(rest))
 		if err != nil {
 			return nil, fmt.Errorf("allowed signers: the line of %s has no key: %w", name, err)
+		}
+		for _, option := range options {
+			if option != namespaceOption {
+				return nil, fmt.Errorf("allowed signers: %s has the option %s, which only ssh-keygen -Y verify heeds", name, option)
+			}
 		}
 		all = append(all, allowed{name: name, key: key})
 	}
@@ -95,7 +103,7 @@ func AllowedSigner(name string, key []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fmt.Appendf(nil, "%s namespaces=%q %s", name, namespace, ssh.MarshalAuthorizedKey(signer.PublicKey())), nil
+	return fmt.Appendf(nil, "%s %s %s", name, namespaceOption, ssh.MarshalAuthorizedKey(signer.PublicKey())), nil
 }
 
 // TestKey reads a key that only its owner can read, and makes it if there is none.

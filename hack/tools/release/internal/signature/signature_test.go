@@ -43,6 +43,7 @@ func TestVerify(t *testing.T) {
 		"another key":              {allowedSigners: allowedSigners, signed: byOther, data: data, refused: "not of an allowed signer"},
 		"no signers":               {signed: signed, data: data, refused: "not of an allowed signer"},
 		"broken signers":           {allowedSigners: []byte("test@example.org"), signed: signed, data: data, refused: "the line of test@example.org has no key"},
+		"signers with a condition": {allowedSigners: bytes.Replace(allowedSigners, []byte("namespaces"), []byte(`valid-before="20200101",namespaces`), 1), signed: signed, data: data, refused: "which only ssh-keygen -Y verify heeds"},
 		"no signature":             {allowedSigners: allowedSigners, data: data, refused: "not an SSH signature"},
 	} {
 		t.Run(name, func(t *testing.T) {
