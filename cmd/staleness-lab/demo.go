@@ -32,7 +32,7 @@ func newDemoCommand() *cobra.Command {
 	}
 	command := &cobra.Command{
 		Use:   "demo",
-		Short: "Show what two faults do to stock upstream and to Fresh KCM",
+		Short: "Show what faults do to stock upstream and to Fresh KCM",
 		Long: `Run fault stories on real control planes, each with one kube-controller-manager behind a fault proxy,
 and print what went wrong in one table. The arms are
 
@@ -71,6 +71,7 @@ or did no harm to stock upstream, so that the table proves nothing.`,
 // newPlan keeps the stories' and arms' own order, whatever order they were asked for in.
 func newPlan(arms, stories []string) (demo.Plan, error) {
 	var plan demo.Plan
+	var ids []string
 	for _, arm := range controlplane.Arms() {
 		if i := slices.Index(arms, string(arm)); i >= 0 {
 			plan.Arms = append(plan.Arms, arm)
@@ -78,6 +79,7 @@ func newPlan(arms, stories []string) (demo.Plan, error) {
 		}
 	}
 	for _, s := range story.All() {
+		ids = append(ids, s.ID)
 		if slices.Contains(stories, s.ID) {
 			plan.Stories = append(plan.Stories, s)
 			stories = slices.DeleteFunc(slices.Clone(stories), func(id string) bool { return id == s.ID })
@@ -87,7 +89,7 @@ func newPlan(arms, stories []string) (demo.Plan, error) {
 	case len(arms) > 0:
 		return plan, fmt.Errorf("--arms: there is no arm %q, only %v", arms[0], controlplane.Arms())
 	case len(stories) > 0:
-		return plan, fmt.Errorf("--story: there is no story %q, only a and b", stories[0])
+		return plan, fmt.Errorf("--story: there is no story %q, only %v", stories[0], ids)
 	case len(plan.Arms) == 0:
 		return plan, fmt.Errorf("--arms: none given")
 	case len(plan.Stories) == 0:

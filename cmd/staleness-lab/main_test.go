@@ -30,7 +30,7 @@ func TestBadInput(t *testing.T) {
 		{"demo --nodes 0", "--nodes 0: at least one node is needed"},
 		{"demo --arms U0,X", `no arm "X"`},
 		{"demo --arms=", "--arms: none given"},
-		{"demo --story c", `no story "c"`},
+		{"demo --story z", `no story "z", only [a b c]`},
 		{"demo", "etcd: run \"make build\""},
 		{"sideways", `unknown command "sideways"`},
 	} {
@@ -87,6 +87,7 @@ func TestHelp(t *testing.T) {
 	require.NoError(t, command.ExecuteContext(t.Context()))
 	require.Contains(t, out.String(), "a  a NoExecute taint")
 	require.Contains(t, out.String(), "b  all nodes die at once")
+	require.Contains(t, out.String(), "c  a StatefulSet whose claims go with its pods")
 }
 
 // needBinaries skips a test that runs a cluster where nothing has been built, or fails it where it must not

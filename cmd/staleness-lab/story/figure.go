@@ -103,7 +103,7 @@ func (o Options) say(what, details string, args ...any) {
 }
 
 // All returns every story.
-func All() []Story { return []Story{eviction, nodeDeath} }
+func All() []Story { return []Story{eviction, nodeDeath, claimLoss} }
 
 // Proves returns an error if the results of a story, by arm, prove nothing: a fault that does not hurt
 // the unprotected is none. Results without any arm that should be hurt are not judged.

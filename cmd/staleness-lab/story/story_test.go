@@ -131,6 +131,26 @@ func TestNodeDeathVerdicts(t *testing.T) {
 	}
 }
 
+func TestClaimLossVerdicts(t *testing.T) {
+	good := ClaimLossResult{Recovered: true, LaterClaims: 2, LaterGone: 2}
+	for name, test := range map[string]struct {
+		change func(*ClaimLossResult)
+		wrong  bool
+	}{
+		"nothing lost":              {func(*ClaimLossResult) {}, false},
+		"claim lost":                {func(r *ClaimLossResult) { r.ClaimLost = true }, true},
+		"pod lost":                  {func(r *ClaimLossResult) { r.PodLost = true }, true},
+		"not all pods back":         {func(r *ClaimLossResult) { r.Recovered = false }, true},
+		"a cure that never shrinks": {func(r *ClaimLossResult) { r.LaterGone = 1 }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := good
+			test.change(&r)
+			require.Equal(t, test.wrong, IsWrong(&r))
+		})
+	}
+}
+
 func TestProves(t *testing.T) {
 	right := &EvictionResult{}
 	wrong := &EvictionResult{Deletes: []Delete{{}}}
