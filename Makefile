@@ -19,17 +19,23 @@ RELEASE = go -C hack/tools/release run .
 # Architectures of `make image` and `make release`.
 ARCH ?= amd64 arm64
 
-# Nodes of the cluster that `make run` and `make demo` bring up.
+# Nodes of the cluster that `make run` brings up.
 NODES ?= 100
+
+# What is built: everything, or the parts named. Stock kube-controller-manager is for demo and tests, etcdutl for tests.
+PARTS ?=
+CLUSTER_PARTS = kube-controller-manager staleness-lab kube-apiserver kube-scheduler etcd kwok
 
 ##@ Use
 
 .PHONY: run
+run: PARTS = $(CLUSTER_PARTS) kubectl
 run: build ## Bring up a local cluster with Fresh KCM and show it live; Ctrl-C stops it (NODES=100)
 	@exec $(BIN)/staleness-lab up --nodes $(NODES)
 
 .PHONY: demo
-demo: build ## Show two faults on stock upstream and on Fresh KCM, side by side
+demo: PARTS = $(CLUSTER_PARTS) upstream/kube-controller-manager
+demo: build ## Show faults on stock upstream and on Fresh KCM, side by side
 	@exec $(BIN)/staleness-lab demo
 
 ##@ Build
@@ -43,8 +49,8 @@ update-patches: ## Turn edits of _output/staging into patches (PATCH=kubernetes/
 	@$(STAGING) update $(PATCH)
 
 .PHONY: build
-build: patch ## Build everything into _output/bin: ours, stock upstream, and the cluster's other parts
-	@$(BUILD)
+build: patch ## Build everything into _output/bin, or parts of it (PARTS='etcd kwok')
+	@$(BUILD) $(PARTS)
 
 .PHONY: image
 image: patch ## Make the container image into _output/image, without a container engine (ARCH='amd64 arm64')

@@ -14,10 +14,9 @@ choice=hack/upstream-e2e.txt
 out=${ROOT}/_output/upstream-tests
 mkdir -p "${out}/bin"
 
-echo "--- building e2e.test and kubectl; the first time that takes minutes"
+echo "--- building e2e.test; the first time that takes minutes"
 # Without debugging information, as it is 300 MB with it.
 go test -C hack/tools/e2e -c -ldflags='-s -w' -o "${out}/bin/e2e.test" k8s.io/kubernetes/test/e2e
-go -C hack/tools/e2e build -ldflags='-s -w' -o "${out}/bin/kubectl" k8s.io/kubernetes/cmd/kubectl
 go build -o "${out}/bin/with-cluster" ./test/upstream/cmd/with-cluster
 go -C hack/tools/suites build -o "${ROOT}/_output/tools/suites" .
 
@@ -27,6 +26,6 @@ git diff --quiet HEAD -- pkg staging-patches go.mod || code+=" with changes"
 export FRESH_KCM_BIN_DIR=${ROOT}/_output/bin
 for arm in "${selected[@]}"; do
   _output/tools/suites e2e -results "${out}/results" -arm "${arm}" -choice "${choice}" -suite "${SUITES:-}" -code "${code}" -- "${out}/bin/with-cluster" -arm "${arm}" -- \
-    "${out}/bin/e2e.test" --provider=skeleton --kubectl-path="${out}/bin/kubectl" --dump-logs-on-failure=false --ginkgo.no-color --ginkgo.silence-skips --ginkgo.timeout=1h --ginkgo.poll-progress-after=5m
+    "${out}/bin/e2e.test" --provider=skeleton --kubectl-path="${FRESH_KCM_BIN_DIR}/kubectl" --dump-logs-on-failure=false --ginkgo.no-color --ginkgo.silence-skips --ginkgo.timeout=1h --ginkgo.poll-progress-after=5m
 done
 _output/tools/suites regressions -results "${out}/results" -choice "${choice}"

@@ -45,6 +45,7 @@ var targets = []target{
 	{name: "etcd", dir: "hack/tools/etcd", pkg: "go.etcd.io/etcd/server/v3"},
 	{name: "etcdutl", dir: "hack/tools/etcd", pkg: "go.etcd.io/etcd/etcdutl/v3"},
 	{name: "kwok", dir: "hack/tools/kwok", pkg: "sigs.k8s.io/kwok/cmd/kwok"},
+	{name: "kubectl", dir: "hack/tools/e2e", pkg: "k8s.io/kubernetes/cmd/kubectl", version: stamp.Stamp.Stock},
 	{name: "kubeadm", dir: "hack/tools/upstream", pkg: "k8s.io/kubernetes/cmd/kubeadm", version: stamp.Stamp.Stock, asked: true},
 	{name: "kubelet", dir: "hack/tools/upstream", pkg: "k8s.io/kubernetes/cmd/kubelet", version: stamp.Stamp.Stock, asked: true},
 	{name: "containerd", dir: "hack/tools/containerd", pkg: "github.com/containerd/containerd/v2/cmd/containerd", asked: true},
@@ -87,13 +88,11 @@ func run(root, arch string, printVersion bool, names []string) error {
 		fmt.Printf("version:    %s\nbase:       %s\ncommit:     %s\ntree state: %s\ndate:       %s\n", info.Version, info.Base, info.Commit, info.TreeState, info.Date.Format(time.RFC3339))
 		return nil
 	}
-	for _, t := range chosen {
-		t.arch = arch
-		if err := t.build(root, info); err != nil {
-			return err
-		}
+	chosen = slices.Clone(chosen)
+	for i := range chosen {
+		chosen[i].arch = arch
 	}
-	return nil
+	return buildAll(root, chosen, info)
 }
 
 // choose finds the targets by name; no name means all that do not want to be named.
