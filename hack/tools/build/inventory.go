@@ -22,8 +22,9 @@ type inventory struct {
 
 type modulePackage struct{ dir, pkg string }
 
-// inventoryFormat gives a line for each package, after those that it imports.
-const inventoryFormat = `{{.ImportPath}}|{{.Stale}}|{{with .Module}}{{with .Replace}}{{.Path}}@{{.Version}}{{else}}{{.Path}}@{{.Version}}{{end}}{{end}}|{{join .Imports " "}}`
+// inventoryFormat gives a line for each package, after those that it imports. A main package is linked anew for its version
+// alone, which says nothing of what is to be compiled.
+const inventoryFormat = `{{.ImportPath}}|{{and .Stale (ne .Name "main")}}|{{with .Module}}{{with .Replace}}{{.Path}}@{{.Version}}{{else}}{{.Path}}@{{.Version}}{{end}}{{end}}|{{join .Imports " "}}`
 
 // takeInventory asks go, which takes seconds: it hashes the sources.
 func takeInventory(root string, targets []target) (*inventory, error) {
