@@ -54,16 +54,28 @@ func (p *Prover) ProveAtOnce(ctx context.Context, gvr schema.GroupVersionResourc
 	return proof, err
 }
 
-// few is up to how many objects a list costs hardly more than a fence.
-const few = 100
+const (
+	// few is up to how many objects a list costs hardly more than a fence.
+	few = 100
+	// countFor is for how long a cache that was large is taken for large: to count its objects takes the longer the
+	// more they are, and each deletion asks.
+	countFor = time.Second
+)
 
 // ProveSoon is Prove for who holds something up meanwhile: a cache of up to 100 objects is not given time to pass
 // a fence first, but proven at once.
 func (p *Prover) ProveSoon(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time) (Proof, error) {
-	if r := p.registered(gvr); r != nil && r.holdsAtMost(few) {
+	if p.Few(gvr) {
 		return p.ProveAtOnce(ctx, gvr, asOf)
 	}
 	return p.Prove(ctx, gvr, asOf)
+}
+
+// Few reports whether a cache has so few objects that ProveSoon lists them at once. It is false if the cache is not
+// registered, or had more within the last second.
+func (p *Prover) Few(gvr schema.GroupVersionResource) bool {
+	r := p.registered(gvr)
+	return r != nil && r.holdsAtMost(few)
 }
 
 // ProveByList is Prove by one metadata list, which is fence and proof in one request, of a cache that is expected
@@ -119,13 +131,28 @@ func (r *resource) countedList(ctx context.Context, fl *flight[Proof], limit int
 	return want, f
 }
 
+// count is how many objects a cache had at a time.
+type count struct {
+	objects int
+	at      time.Time
+}
+
 func (r *resource) small() bool { return r.holdsAtMost(r.p.opts.SmallCollection) }
 
 func (r *resource) holdsAtMost(objects int) bool {
 	r.mu.Lock()
-	view := r.view
+	view, large := r.view, r.counted.objects > objects && time.Since(r.counted.at) < countFor
 	r.mu.Unlock()
-	return view != nil && view.Len() <= objects
+	if view == nil || large {
+		return false
+	}
+	n := view.Len()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.view == view {
+		r.counted = count{n, time.Now()}
+	}
+	return n <= objects
 }
 
 // ProveByWatch is Prove for a cache that did not pass the fence taken at asOf or later: what decides is

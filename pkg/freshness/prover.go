@@ -70,7 +70,7 @@ func (p *Prover) Register(gvr schema.GroupVersionResource, view CacheView) {
 	r := p.resource(gvr)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.view = view
+	r.view, r.counted = view, count{}
 	r.quiet, r.quietAt, r.maxStore, r.held = quiet{}, "", "", ""
 }
 

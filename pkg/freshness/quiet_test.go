@@ -349,3 +349,34 @@ func TestFewAreProvenSoon(t *testing.T) {
 		require.Equal(w, before+1, w.api.count(all), "what is known costs no request")
 	})
 }
+
+// A large cache is not counted again for each who asks.
+func TestLargeCacheIsCountedOnceASecond(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		t, p, view := w.T, w.p, &countedView{objects: few + 1}
+		p.Register(leases, view)
+		for range 100 {
+			require.False(t, p.Few(leases))
+		}
+		require.Equal(t, 1, view.counts)
+		view.objects = few
+		require.False(t, p.Few(leases))
+		time.Sleep(countFor)
+		require.True(t, p.Few(leases))
+		view.objects = few + 1
+		require.False(t, p.Few(leases), "it grows")
+		p.Register(leases, &countedView{})
+		require.True(t, p.Few(leases), "another cache")
+	})
+}
+
+// countedView counts how often it is counted.
+type countedView struct {
+	CacheView
+	objects, counts int
+}
+
+func (v *countedView) Len() int {
+	v.counts++
+	return v.objects
+}

@@ -22,6 +22,8 @@ type resource struct {
 
 	mu   sync.Mutex
 	view CacheView // nil until registered
+	// counted is how many objects the view had.
+	counted count
 	// fences of this epoch in the order taken: the newest that was passed, and those
 	// after it.
 	fences []Fence

@@ -29,8 +29,8 @@ const (
 	// liveWait bounds the wait for that, and liveTimeout a read.
 	liveWait    = time.Millisecond
 	liveTimeout = 5 * time.Second
-	// few is up to how many pods of an owner are read, and up to how many objects the prover lists a cache at once.
-	few = 100
+	// fewPods is up to how many pods of an owner are read.
+	fewPods = 100
 )
 
 // live reads what one deletion depends on from the server. It stands in for the proof of a large cache that stands
@@ -38,10 +38,12 @@ const (
 type live struct {
 	client  metadata.Interface
 	version func(schema.GroupResource) (schema.GroupVersionResource, bool)
-	budget  circuitbreaker.Reader
+	// few reports whether a cache has so few objects that its proof is not slow.
+	few    func(schema.GroupResource) bool
+	budget circuitbreaker.Reader
 }
 
-func newLive(config *rest.Config, version func(schema.GroupResource) (schema.GroupVersionResource, bool)) (*live, error) {
+func newLive(config *rest.Config, proofs *proofs) (*live, error) {
 	config = metadata.ConfigFor(config)
 	if config.UserAgent == "" {
 		config.UserAgent = rest.DefaultKubernetesUserAgent()
@@ -52,7 +54,12 @@ func newLive(config *rest.Config, version func(schema.GroupResource) (schema.Gro
 	if err != nil {
 		return nil, fmt.Errorf("making the client of live reads: %w", err)
 	}
-	return &live{client: client, version: version, budget: circuitbreaker.NewBudget(liveRate, liveBurst)}, nil
+	return &live{client: client, version: proofs.lookup, few: proofs.few, budget: circuitbreaker.NewBudget(liveRate, liveBurst)}, nil
+}
+
+// reads reports whether the resource is that of the owner, or of its pods.
+func (v *view) reads(resource schema.GroupResource) bool {
+	return v.own != nil && resource == v.own.resource || resource == podResource && v.pods != nil
 }
 
 // shows reports whether the server has the owner, or its pods, at the versions that the reconcile has read. It is false
@@ -69,7 +76,7 @@ func (l *live) shows(ctx context.Context, controller string, v *view, resource s
 			return client().Get(ctx, v.own.name, metav1.GetOptions{})
 		})
 		return err == nil && read(now) == v.own.read
-	case resource == podResource && v.pods != nil && v.own != nil && v.own.selector != nil && v.pods.number <= few:
+	case resource == podResource && v.pods != nil && v.own != nil && v.own.selector != nil && v.pods.number <= fewPods:
 		selector, err := metav1.LabelSelectorAsSelector(v.own.selector)
 		if err != nil {
 			return false
@@ -96,22 +103,10 @@ func readNow[T any](ctx context.Context, budget circuitbreaker.Reader, controlle
 	return out, err
 }
 
-// large says that the proof of a cache may take long: it is not proven by a list at once.
-func (v *view) large(resource schema.GroupResource) bool {
-	switch {
-	case v.own != nil && resource == v.own.resource:
-		store, ok := v.own.store.(interface{ ListKeys() []string })
-		return ok && len(store.ListKeys()) > few
-	case resource == podResource && v.pods != nil:
-		return len(v.pods.indexer.ListKeys()) > few
-	}
-	return false
-}
-
 // proveOrRead is the proof that all share, or a read of what this deletion depends on if that comes first. It reports
 // true if the read showed what the reconcile has read.
 func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupResource, asOf time.Time) (freshness.Proof, bool) {
-	if s.live == nil || !v.large(resource) {
+	if s.live == nil || !v.reads(resource) || s.live.few(resource) {
 		return s.prover.prove(ctx, resource, asOf), false
 	}
 	proofs := make(chan freshness.Proof, 1)

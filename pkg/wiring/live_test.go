@@ -4,7 +4,6 @@
 package wiring
 
 import (
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,13 +48,6 @@ func TestADeletionDoesNotWaitForTheProofOfALargeQuietCache(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, store, _ := newCaches(t)
-				for i := range tc.objects {
-					other := aSet("z", 1)
-					other.Name = fmt.Sprint("set-", i)
-					require.NoError(t, c.sets.Add(other))
-					pod := aPod(fmt.Sprint("pod-", i), "5", "z")
-					require.NoError(t, c.pods.Add(pod))
-				}
 				read := aSet("a", 3)
 				read.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
 				has := map[string]runtime.Object{}
@@ -73,7 +65,8 @@ func TestADeletionDoesNotWaitForTheProofOfALargeQuietCache(t *testing.T) {
 				scheme := metadatafake.NewTestScheme()
 				require.NoError(t, metav1.AddMetaToScheme(scheme))
 				store.live = &live{client: metadatafake.NewSimpleMetadataClient(scheme, objects...), budget: circuitbreaker.NewBudget(0.01, tc.budget),
-					version: func(r schema.GroupResource) (schema.GroupVersionResource, bool) { return r.WithVersion("v1"), true }}
+					version: func(r schema.GroupResource) (schema.GroupVersionResource, bool) { return r.WithVersion("v1"), true },
+					few:     func(schema.GroupResource) bool { return tc.objects <= 100 }}
 				c.takes = slow
 				for _, resource := range []schema.GroupResource{daemons, pods} {
 					// Proven later, of a quiet cache.

@@ -196,6 +196,12 @@ func (p *proofs) prove(ctx context.Context, resource schema.GroupResource, asOf 
 	return p.proveBy(ctx, p.prover.ProveSoon, resource, asOf)
 }
 
+// few reports whether prove lists a cache at once.
+func (p *proofs) few(resource schema.GroupResource) bool {
+	gvr, ok := p.lookup(resource)
+	return ok && p.prover.Few(gvr)
+}
+
 func (p *proofs) proveBy(ctx context.Context, prove func(context.Context, schema.GroupVersionResource, time.Time) (freshness.Proof, error), resource schema.GroupResource, asOf time.Time) freshness.Proof {
 	gvr, ok := p.lookup(resource)
 	if !ok {

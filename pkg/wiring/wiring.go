@@ -55,7 +55,7 @@ func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, event
 	if w.proofs, err = newProofs(config, mapper); err != nil {
 		return nil, err
 	}
-	if w.live, err = newLive(config, w.proofs.lookup); err != nil {
+	if w.live, err = newLive(config, w.proofs); err != nil {
 		return nil, err
 	}
 	w.tracker = rvtracker.New(rvtracker.Options{Metrics: metrics.Tracker{}, Fencer: w.proofs.prover.Fencer(),
