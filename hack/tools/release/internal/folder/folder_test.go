@@ -33,8 +33,15 @@ const program = `package main
 
 import "os"
 
-func main() { os.Stdout.WriteString("Kubernetes v1.37.0+fresh.1\n") }
+func main() {
+	os.Stdout.WriteString("Kubernetes v1.37.0+fresh.1\n")
+	if len(os.Args) != 2 {
+		os.Stdout.WriteString("` + commit + `")
+	}
+}
 `
+
+const commit = "0123456789abcdef0123456789abcdef01234567"
 
 // builtDir has the program for both architectures; it is built once.
 var builtDir string
@@ -78,7 +85,7 @@ func newRelease(t *testing.T) Release {
 	key, err := signature.TestKey(filepath.Join(dir, "key"))
 	require.NoError(t, err)
 	info := stamp.Stamp{
-		Version: "v1.37.0+fresh.1", Image: "fresh-kcm.invalid/kcm:v1.37.0_fresh.1", Commit: strings.Repeat("0", 40), TreeState: "clean",
+		Version: "v1.37.0+fresh.1", Image: "fresh-kcm.invalid/kcm:v1.37.0_fresh.1", Commit: commit, TreeState: "clean",
 		Date: time.Unix(1_000_000_000, 0).UTC(),
 	}
 	r := Release{
@@ -237,8 +244,10 @@ func TestVerifyRefusesWrongBuilds(t *testing.T) {
 	}
 }
 
-func TestWriteRefusesOldImage(t *testing.T) {
+func TestWriteRefusesOldBuilds(t *testing.T) {
 	r := newRelease(t)
+	r.Stamp.TreeState = "dirty"
+	assert.ErrorContains(t, Write(t.TempDir(), r), "kube-controller-manager-linux-amd64.tar is of the commit "+commit+", the release of "+commit+"-dirty: run make image")
 	r.Stamp.Commit = strings.Repeat("1", 40)
-	assert.ErrorContains(t, Write(t.TempDir(), r), "run make image")
+	assert.ErrorContains(t, Write(t.TempDir(), r), "amd64 is not of the commit 1111111111111111111111111111111111111111: run make image")
 }

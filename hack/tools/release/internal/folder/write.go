@@ -4,6 +4,7 @@
 package folder
 
 import (
+	"bytes"
 	"compress/gzip"
 	"debug/buildinfo"
 	"fmt"
@@ -91,6 +92,13 @@ func writeArch(dir, arch string, r Release) (*buildinfo.BuildInfo, string, error
 	if err != nil {
 		return nil, "", err
 	}
+	stamped, err := contains(build.Binary, r.Stamp.Commit)
+	if err != nil {
+		return nil, "", err
+	}
+	if !stamped {
+		return nil, "", fmt.Errorf("%s is not of the commit %s: run make image", build.Binary, r.Stamp.Commit)
+	}
 	sum, err := sumOf(build.Binary)
 	if err != nil {
 		return nil, "", err
@@ -109,6 +117,13 @@ func writeArch(dir, arch string, r Release) (*buildinfo.BuildInfo, string, error
 		return nil, "", err
 	}
 	return binary, digest, writeArchive(filepath.Join(dir, ArchiveFile(arch)), build, r.Stamp)
+}
+
+// contains says whether a binary has a text in it, such as the commit that the build stamps: it cannot be asked on a
+// machine of another architecture.
+func contains(binary, text string) (bool, error) {
+	data, err := os.ReadFile(binary)
+	return bytes.Contains(data, []byte(text)), err
 }
 
 // topFolder is the folder that an archive unpacks to.
