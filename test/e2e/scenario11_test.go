@@ -165,14 +165,14 @@ var _ = describe(scenario{
 		if r.Arm != rig.P {
 			return
 		}
-		// New watches are held, too: an apiserver is not flooded with them.
+		// New watches are held, too: an apiserver is not flooded with them, and the second end in a row costs one list.
 		fault := r.inject(informersOf(truth.Pods), faultproxy.Hold{})
 		since := fault.Stats().Since
 		r.passes(ctx, "the fault to last", since, heldOn)
 		opened, listed := r.takenUp(since, truth.Pods)
 		r.figure("held on: opened, listed", "%d, %d", opened, listed)
 		gomega.Expect(opened).To(gomega.And(gomega.BeNumerically(">=", 1), gomega.BeNumerically("<=", 2)), "in a minute")
-		gomega.Expect(listed).To(gomega.BeZero())
+		gomega.Expect(listed).To(gomega.BeNumerically("<=", 1), "in a minute")
 		fault.Clear()
 		r.healed(ctx, truth.Pods)
 	},
