@@ -75,12 +75,12 @@ func TestLikeSSHKeygen(t *testing.T) {
 	}
 	signed, err := Sign(key, data)
 	require.NoError(t, err)
-	verify := exec.Command(keygen, "-Y", "verify", "-n", namespace, "-I", "test@example.org", "-f", write("allowed", allowedSigners), "-s", write("ours.sig", signed))
+	verify := exec.Command(keygen, "-Y", "verify", "-n", "file", "-I", "test@example.org", "-f", write("allowed", allowedSigners), "-s", write("ours.sig", signed))
 	verify.Stdin = bytes.NewReader(data)
 	out, err := verify.CombinedOutput()
 	assert.NoError(t, err, string(out))
 
-	out, err = exec.Command(keygen, "-Y", "sign", "-n", namespace, "-f", keyFile, write("sums", data)).CombinedOutput()
+	out, err = exec.Command(keygen, "-Y", "sign", "-n", "file", "-f", keyFile, write("sums", data)).CombinedOutput()
 	require.NoError(t, err, string(out))
 	theirs, err := os.ReadFile(filepath.Join(dir, "sums.sig"))
 	require.NoError(t, err)
