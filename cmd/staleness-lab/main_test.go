@@ -32,6 +32,13 @@ func TestBadInput(t *testing.T) {
 		{"demo --arms=", "--arms: none given"},
 		{"demo --story z", `no story "z", only [a b c]`},
 		{"demo", "etcd: run \"make build\""},
+		{"hold", "hold needs a resource, such as nodes, and has 0 arguments"},
+		{"hold nodes pods", "hold needs a resource, such as nodes, and has 2 arguments"},
+		{"hold nodes --for 0s", "--for 0s: it has to last for some time"},
+		{"hold nodes --for long", `invalid argument "long" for "--for"`},
+		{"hold nodes", `no lab runs here: start one with "make run"`},
+		{"kill-node", "kill-node needs a node, such as node-0000, and has 0 arguments"},
+		{"refuse-pods now", `unknown command "now"`},
 		{"sideways", `unknown command "sideways"`},
 	} {
 		t.Run(test.args, func(t *testing.T) {
@@ -65,7 +72,7 @@ func TestDirOfAnotherCluster(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "pki"), 0o700))
 	command := newCommand()
-	command.SetArgs([]string{"up", "--dir", dir})
+	command.SetArgs([]string{"up", "--dir", dir, "--state-file", filepath.Join(t.TempDir(), "lab.json")})
 	err := command.ExecuteContext(t.Context())
 	require.ErrorContains(t, err, dir+" holds the files of another cluster")
 	require.NotContains(t, err.Error(), "\n", "one line")

@@ -24,10 +24,7 @@ import (
 // TestUp runs the real command as a user does, but with its output in a pipe.
 func TestUp(t *testing.T) {
 	binDir := needBinaries(t, controlplane.ArmP)
-	binary := filepath.Join(t.TempDir(), "staleness-lab")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-
+	binary := buildLab(t)
 	t.Run("interrupted when ready", func(t *testing.T) {
 		u := startUp(t, binary, binDir, "--nodes", "20", "--feature-gates", "MonitorInformerStaleness=false")
 		u.waitFor("ready: 20 nodes Ready and sample on every one")
@@ -59,6 +56,14 @@ func TestUp(t *testing.T) {
 	})
 }
 
+func buildLab(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "staleness-lab")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return binary
+}
+
 // up is a running "staleness-lab up".
 type up struct {
 	t      *testing.T
@@ -67,13 +72,16 @@ type up struct {
 	output strings.Builder
 	errors bytes.Buffer
 	dir    string
+	// state is the file by which a second command finds it.
+	state string
 }
 
 func startUp(t *testing.T, binary, binDir string, args ...string) *up {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
-	u := &up{t: t, cmd: exec.CommandContext(ctx, binary, append([]string{"up"}, args...)...)}
+	state := filepath.Join(t.TempDir(), "lab.json")
+	u := &up{t: t, state: state, cmd: exec.CommandContext(ctx, binary, append([]string{"up", "--state-file", state}, args...)...)}
 	u.cmd.Env = append(os.Environ(), "FRESH_KCM_BIN_DIR="+binDir)
 	// A context that ends interrupts it, so that a test that fails leaves nothing behind either.
 	u.cmd.Cancel = func() error { return u.cmd.Process.Signal(syscall.SIGINT) }
@@ -122,6 +130,7 @@ func (u *up) end(sig syscall.Signal) {
 	require.Empty(u.t, u.errors.String())
 	require.Empty(u.t, u.processes(), "processes left behind")
 	require.NoDirExists(u.t, u.dir)
+	require.NoFileExists(u.t, u.state)
 }
 
 // kill kills a component.

@@ -107,7 +107,12 @@ func (r *Rig) Adopt(kcm *controlplane.KCM) {
 // StartProxy starts one more fault proxy in front of the apiservers, for one more client. It lives until the
 // caller closes it.
 func (r *Rig) StartProxy(ctx context.Context) (*faultproxy.Proxy, error) {
-	certPEM, keyPEM, err := r.Cluster.ServingCert("fault-proxy")
+	return StartProxy(ctx, r.Cluster)
+}
+
+// StartProxy starts a fault proxy in front of a cluster's apiservers. It lives until the caller closes it.
+func StartProxy(ctx context.Context, cluster *controlplane.Cluster) (*faultproxy.Proxy, error) {
+	certPEM, keyPEM, err := cluster.ServingCert("fault-proxy")
 	if err != nil {
 		return nil, fmt.Errorf("certificate for the fault proxy: %w", err)
 	}
@@ -116,9 +121,9 @@ func (r *Rig) StartProxy(ctx context.Context) (*faultproxy.Proxy, error) {
 		return nil, fmt.Errorf("certificate for the fault proxy: %w", err)
 	}
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(r.Cluster.CAData())
+	roots.AppendCertsFromPEM(cluster.CAData())
 	var backends []faultproxy.Backend
-	for _, server := range r.Cluster.APIServers() {
+	for _, server := range cluster.APIServers() {
 		backends = append(backends, faultproxy.Backend{Name: server.Name(), URL: server.URL(), CAs: roots})
 	}
 	return faultproxy.Start(context.WithoutCancel(ctx), faultproxy.Options{ServingCert: cert, Backends: backends, JournalSize: journal})

@@ -15,10 +15,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/control"
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/display"
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/gates"
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/logs"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
+	"github.com/fresh-kcm/fresh-kcm/test/faultrig"
 )
 
 // Options describe a lab.
@@ -27,6 +30,10 @@ type Options struct {
 	Nodes int
 	// Dir keeps data and logs. Empty means a temporary directory, removed at the end unless the lab failed.
 	Dir string
+	// BinDir has the binaries.
+	BinDir string
+	// StateFile tells a second command of the lab.
+	StateFile string
 	// FeatureGates are set on the kube-controller-manager, over those of arm P.
 	FeatureGates map[string]bool
 }
@@ -38,7 +45,9 @@ const redraw = 250 * time.Millisecond
 type lab struct {
 	options Options
 	state   *state
+	control *control.Server
 	cluster *controlplane.Cluster
+	proxy   *faultproxy.Proxy       // between the kube-controller-manager and the apiserver
 	objects atomic.Pointer[objects] // nil until there is an apiserver to ask
 	refresh chan struct{}           // wakes who reads pids
 }
@@ -47,6 +56,10 @@ type lab struct {
 // dies. When it returns every process is gone.
 func Run(ctx context.Context, options Options, screen display.Screen) (err error) {
 	l := &lab{options: options, state: newState(), refresh: make(chan struct{}, 1)}
+	if l.control, err = control.Reserve(options.StateFile); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.control.Release()) }()
 	dir, temporary := options.Dir, false
 	if dir == "" {
 		temporary = true
@@ -58,7 +71,7 @@ func Run(ctx context.Context, options Options, screen display.Screen) (err error
 		return fmt.Errorf("making the lab's directory: %w", err)
 	}
 	l.state.update(func(s *Snapshot) {
-		s.Dir, s.LogsDir, s.Temporary, s.NodesWanted = dir, filepath.Join(dir, "logs"), temporary, options.Nodes
+		s.Dir, s.LogsDir, s.Temporary, s.NodesWanted, s.BinDir = dir, filepath.Join(dir, "logs"), temporary, options.Nodes, options.BinDir
 	})
 	ctx, closeLog, err := logs.ToFile(ctx, filepath.Join(dir, "logs", "staleness-lab.log"))
 	if err != nil {
@@ -100,9 +113,14 @@ func (l *lab) run(ctx context.Context, dir string) error {
 	}
 	l.state.update(func(s *Snapshot) { s.Phase = Stopping })
 	fail(nil)
+	// What is under way is taken back before the cluster goes.
+	err = errors.Join(err, l.control.Close(context.WithoutCancel(ctx)))
 	background.Wait()
 	if l.cluster != nil {
 		err = errors.Join(err, l.cluster.Stop(context.WithoutCancel(ctx)))
+	}
+	if l.proxy != nil {
+		l.proxy.Close()
 	}
 	l.readPIDs(context.WithoutCancel(ctx))
 	return err
@@ -111,7 +129,7 @@ func (l *lab) run(ctx context.Context, dir string) error {
 // start returns when every node is Ready and the sample runs on it.
 func (l *lab) start(ctx context.Context, fail context.CancelCauseFunc, dir string, background *sync.WaitGroup) error {
 	l.waiting("starting etcd, kube-apiserver, kube-scheduler and kwok")
-	cluster, err := controlplane.Start(ctx, controlplane.Options{Dir: dir, Progress: l.progress})
+	cluster, err := controlplane.Start(ctx, controlplane.Options{Dir: dir, BinDir: l.options.BinDir, Progress: l.progress})
 	if err != nil {
 		return err
 	}
@@ -128,6 +146,9 @@ func (l *lab) start(ctx context.Context, fail context.CancelCauseFunc, dir strin
 	background.Go(func() { l.supervise(ctx, fail, cluster.Scheduler(), replaceable) })
 	background.Go(func() { l.supervise(ctx, fail, cluster.Kwok(), replaceable) })
 	l.state.update(func(s *Snapshot) { s.Kubeconfig = cluster.KubeconfigPath() })
+	if l.proxy, err = faultrig.StartProxy(ctx, cluster); err != nil {
+		return err
+	}
 
 	l.waiting("starting kube-controller-manager and the nodes")
 	g, starting := errgroup.WithContext(ctx)
@@ -135,6 +156,7 @@ func (l *lab) start(ctx context.Context, fail context.CancelCauseFunc, dir strin
 		kcm, err := cluster.StartKCM(starting, controlplane.KCMOptions{
 			Arm:            controlplane.ArmP,
 			Name:           "kube-controller-manager",
+			Server:         l.proxy.URL(),
 			ProcessOptions: controlplane.ProcessOptions{FeatureGates: l.options.FeatureGates},
 		})
 		if err != nil {
@@ -154,6 +176,10 @@ func (l *lab) start(ctx context.Context, fail context.CancelCauseFunc, dir strin
 	if err := objects.runSample(ctx, l.options.Nodes); err != nil {
 		return err
 	}
+	if err := l.invite(ctx); err != nil {
+		return err
+	}
+	background.Go(func() { l.followPage(ctx) })
 	l.observe()
 	l.state.update(func(s *Snapshot) { s.Phase, s.ReadyAfter, s.Waiting = Ready, time.Since(l.state.begin), "" })
 	return nil

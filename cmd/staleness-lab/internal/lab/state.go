@@ -4,10 +4,13 @@
 package lab
 
 import (
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/control"
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/gates"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 )
 
@@ -41,6 +44,12 @@ type DaemonSet struct {
 	Current, Ready int
 }
 
+// Fault is what a second command has asked for.
+type Fault struct {
+	control.Fault
+	Begin time.Time
+}
+
 // Snapshot is all there is to say of the lab at one moment.
 type Snapshot struct {
 	Phase Phase
@@ -52,6 +61,13 @@ type Snapshot struct {
 	DaemonSet                DaemonSet
 	Gates                    []gates.Gate
 	Dir, Kubeconfig, LogsDir string
+	// BinDir has this command and kubectl. PageURL is where /stalenessz is, PageConfig has curl's way in; both are empty
+	// until all is ready. Node is one of the nodes.
+	BinDir, PageURL, PageConfig, Node string
+	// Page is what /stalenessz says, nil while it cannot be read.
+	Page *stalenessmonitor.Stalenessz
+	// Faults are in force.
+	Faults []*Fault
 	// Temporary says that Dir is removed at the end.
 	Temporary bool
 	// Waiting says what is under way and not visible elsewhere.
@@ -98,5 +114,6 @@ func (st *state) snapshot() Snapshot {
 	out := st.s
 	out.Elapsed = time.Since(st.begin)
 	out.Components = append([]Component(nil), st.s.Components...)
+	out.Faults = slices.Clone(st.s.Faults)
 	return out
 }

@@ -34,8 +34,6 @@ func (s Snapshot) Lines(columns int) []display.Line {
 		}
 	}
 	add(style, title)
-	add(display.Normal, "")
-
 	rows := [][]string{{"COMPONENT", "STATE", "PID", "VERSION", "RESTARTS"}}
 	for _, c := range s.Components {
 		rows = append(rows, []string{c.Name, string(c.State), pid(c), c.Version, strconv.Itoa(c.Restarts)})
@@ -62,15 +60,13 @@ func (s Snapshot) Lines(columns int) []display.Line {
 	add(display.Normal, "")
 	add(display.Normal, fmt.Sprintf("Nodes      %s %d/%d Ready", bar(s.NodesReady, s.NodesWanted), s.NodesReady, s.NodesWanted))
 	add(display.Normal, fmt.Sprintf("DaemonSet  %s %s", bar(s.DaemonSet.Ready, s.NodesWanted), s.DaemonSet))
-	if len(s.Gates) > 0 {
-		for _, line := range s.gateLines(columns) {
-			add(display.Normal, line)
-		}
+	lines = append(lines, s.cacheLines()...)
+	for _, line := range s.faultLines() {
+		add(display.Bad, line)
 	}
 	if s.Kubeconfig != "" {
 		add(display.Normal, "")
-		add(display.Bold, "export KUBECONFIG="+s.Kubeconfig)
-		add(display.Normal, "Logs: "+s.LogsDir)
+		lines = append(lines, s.invitation()...)
 	}
 	if s.Phase == Starting || s.Phase == Ready {
 		end := "Ctrl-C stops everything and removes " + s.Dir
@@ -78,6 +74,11 @@ func (s Snapshot) Lines(columns int) []display.Line {
 			end = "Ctrl-C stops everything and leaves " + s.Dir
 		}
 		add(display.Faint, end)
+	}
+	// What a low window leaves out comes last.
+	add(display.Faint, "Logs: "+s.LogsDir)
+	for _, line := range s.gateLines(columns) {
+		add(display.Faint, line)
 	}
 	return lines
 }
@@ -125,6 +126,28 @@ func (s Snapshot) Facts() []display.Fact {
 	if s.Kubeconfig != "" {
 		add("kubeconfig", "export KUBECONFIG=%s", s.Kubeconfig)
 	}
+	if s.PageConfig != "" {
+		add("kubectl", "export PATH=%s:$PATH", s.BinDir)
+		add("page", "/stalenessz at %s: curl -K %s", s.PageURL, s.PageConfig)
+		add("faults", "faults: staleness-lab hold nodes --for 60s, kill-node %s --for 90s, refuse-pods --for 30s", s.Node)
+	}
+	if s.Page != nil {
+		sick := sickCaches(s.Page)
+		text := "none but fresh and quiet ones"
+		if len(sick) > 0 {
+			text = strings.Join(sick[:min(len(sick), maxListed)], ", ")
+			if len(sick) > maxListed {
+				text += fmt.Sprintf(", and %d more", len(sick)-maxListed)
+			}
+		}
+		add("caches", "caches: %s", text)
+		add("waits", "waiting for a cache: %d", s.Page.WaitsTotal)
+	}
+	var faults []string
+	for _, f := range s.Faults {
+		faults = append(faults, faultName(f.Fault))
+	}
+	add("fault", "faults in force: %s", listed(faults))
 	if s.Phase == Ready {
 		// What was true then: a node lost later is said by the line about nodes.
 		add("phase", "ready: %d nodes Ready and %s on every one, after %s", s.NodesWanted, sampleName, seconds(s.ReadyAfter))

@@ -10,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/control"
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/gates"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 )
 
@@ -25,11 +27,27 @@ func readySnapshot() Snapshot {
 			},
 		},
 		NodesReady: 50, NodesWanted: 100,
-		DaemonSet:  DaemonSet{Counted: true, Desired: 100, Current: 60, Ready: 50},
-		Gates:      []gates.Gate{{Name: "MonitorInformerStaleness", On: true}, {Name: "StaleControllerConsistencyJob"}},
+		DaemonSet: DaemonSet{Counted: true, Desired: 100, Current: 60, Ready: 50},
+		Gates:     []gates.Gate{{Name: "MonitorInformerStaleness", On: true}, {Name: "StaleControllerConsistencyJob"}},
+		BinDir:    "/co/_output/bin", PageURL: "https://127.0.0.1:2/stalenessz", PageConfig: "/lab/stalenessz.curl", Node: "node-0000",
+		Page: &stalenessmonitor.Stalenessz{
+			Caches: []stalenessmonitor.StalenesszCache{
+				{Resource: "nodes", State: "stalled", Reason: "Watch", AgeSeconds: age(31.2), Protected: true},
+				{Resource: "pods", State: "fresh", AgeSeconds: age(3), Protected: true},
+				{Group: "batch", Resource: "jobs", State: "quiet", AgeSeconds: age(190), Protected: false},
+				{Resource: "services", State: "unknown", Reason: "NotProbed"},
+			},
+			Waits: []stalenessmonitor.StalenesszWait{
+				{Controller: "daemonset", Owner: "default/sample", Resource: "nodes", For: "a proof", WaitSeconds: 7.3},
+			},
+			WaitsTotal: 1,
+		},
+		Faults:     []*Fault{{Fault: control.Fault{Kind: control.Hold, Name: "nodes", For: time.Minute}, Begin: time.Now().Add(-time.Hour)}},
 		Kubeconfig: "/lab/admin.kubeconfig", Dir: "/lab", LogsDir: "/lab/logs", Temporary: true,
 	}
 }
+
+func age(seconds float64) *float64 { return &seconds }
 
 func shown(s Snapshot, columns int) string {
 	var lines []string
@@ -41,7 +59,6 @@ func shown(s Snapshot, columns int) string {
 
 func TestLines(t *testing.T) {
 	require.Equal(t, `Fresh KCM lab: ready after 12.3 s, running for 1:15
-
 COMPONENT                STATE    PID  VERSION  RESTARTS
 etcd                     running  17   3.7.3    0
 kube-controller-manager  failed   -             2
@@ -50,12 +67,25 @@ kube-controller-manager  failed   -             2
 
 Nodes      [##########..........] 50/100 Ready
 DaemonSet  [##########..........] 100 desired, 60 current, 50 ready
-Gates on   MonitorInformerStaleness
-Gates off  StaleControllerConsistencyJob
+Caches     1 fresh, 1 quiet, 1 stalled, 1 unknown
+           oldest 31 s (nodes), of those that no protected controller reads 190 s (jobs.batch)
+           nodes is stalled (Watch)
+Waits      1 wait for a cache
+           7 s: daemonset default/sample waits for nodes: a proof
+Fault      hold nodes, healing
 
-export KUBECONFIG=/lab/admin.kubeconfig
+In another terminal:
+  export KUBECONFIG=/lab/admin.kubeconfig
+  export PATH=/co/_output/bin:$PATH
+  kubectl get pods --watch
+  curl -K /lab/stalenessz.curl
+  staleness-lab hold nodes --for 60s
+  staleness-lab kill-node node-0000 --for 90s
+  staleness-lab refuse-pods --for 30s
+Ctrl-C stops everything and removes /lab
 Logs: /lab/logs
-Ctrl-C stops everything and removes /lab`, shown(readySnapshot(), 80))
+Gates on   MonitorInformerStaleness
+Gates off  StaleControllerConsistencyJob`, shown(readySnapshot(), 80))
 
 	kept := readySnapshot()
 	kept.Temporary = false
@@ -64,6 +94,7 @@ Ctrl-C stops everything and removes /lab`, shown(readySnapshot(), 80))
 	empty := Snapshot{Phase: Starting, Waiting: "starting etcd", NodesWanted: 3}
 	require.Contains(t, shown(empty, 80), "starting, 0:00, starting etcd")
 	require.Contains(t, shown(empty, 80), "? desired")
+	require.NotContains(t, shown(empty, 80), "Caches", "nothing is known")
 }
 
 func TestFacts(t *testing.T) {
@@ -79,9 +110,42 @@ func TestFacts(t *testing.T) {
 		"daemonset":                         "sample: 100 desired, 60 current, 50 ready",
 		"gates":                             "gates on: MonitorInformerStaleness; off: StaleControllerConsistencyJob",
 		"kubeconfig":                        "export KUBECONFIG=/lab/admin.kubeconfig",
+		"kubectl":                           "export PATH=/co/_output/bin:$PATH",
+		"page":                              "/stalenessz at https://127.0.0.1:2/stalenessz: curl -K /lab/stalenessz.curl",
+		"faults":                            "faults: staleness-lab hold nodes --for 60s, kill-node node-0000 --for 90s, refuse-pods --for 30s",
+		"caches":                            "caches: nodes is stalled (Watch)",
+		"waits":                             "waiting for a cache: 1",
+		"fault":                             "faults in force: hold nodes",
 		"logs":                              "logs: /lab/logs",
 		"phase":                             "ready: 100 nodes Ready and sample on every one, after 12.3 s",
 	}, facts)
+}
+
+func TestAHealthyLabFitsALowWindow(t *testing.T) {
+	s := readySnapshot()
+	s.Components = nil
+	for _, name := range []string{"etcd", "kube-apiserver-0", "kube-scheduler", "kwok", "kube-controller-manager"} {
+		s.Components = append(s.Components, Component{Status: controlplane.Status{Name: name, State: controlplane.StateRunning}})
+	}
+	s.Faults, s.Page.Caches, s.Page.Waits, s.Page.WaitsTotal = nil, s.Page.Caches[1:3], nil, 0
+	const rows = 23 // of 24, as the cursor rests on the last
+	var shown []string
+	for _, line := range s.Lines(80)[:rows] {
+		shown = append(shown, line.Text)
+	}
+	require.Contains(t, shown, "Ctrl-C stops everything and removes /lab")
+}
+
+func TestManySickCachesAndWaits(t *testing.T) {
+	s := readySnapshot()
+	for range 5 {
+		s.Page.Caches = append(s.Page.Caches, s.Page.Caches[0])
+		s.Page.Waits = append(s.Page.Waits, s.Page.Waits[0])
+	}
+	s.Page.WaitsTotal = 2000
+	require.Equal(t, 3, strings.Count(shown(s, 80), "nodes is stalled"))
+	require.Contains(t, shown(s, 80), "and 3 more")
+	require.Contains(t, shown(s, 80), "and 1997 more")
 }
 
 func TestBar(t *testing.T) {
