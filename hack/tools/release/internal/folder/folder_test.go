@@ -218,7 +218,7 @@ func TestVerifyRefuses(t *testing.T) {
 
 // What was built wrong is found although it is signed and proven.
 func TestVerifyRefusesWrongBuilds(t *testing.T) {
-	for name, c := range map[string]struct {
+	for title, c := range map[string]struct {
 		change  func(*testing.T, *Release)
 		refused string
 	}{
@@ -226,6 +226,19 @@ func TestVerifyRefusesWrongBuilds(t *testing.T) {
 			r.Builds["amd64"], r.Builds["arm64"] = r.Builds["arm64"], r.Builds["amd64"]
 		}, "the binary is for linux/arm64"},
 		"another version": {func(_ *testing.T, r *Release) { r.Stamp.Version = "v1.37.0+fresh.2" }, "says \"v1.37.0+fresh.1\" in the folder fresh-kcm-v1.37.0+fresh.2/"},
+		"index of other images": {func(t *testing.T, r *Release) {
+			images := map[string]v1.Image{}
+			for arch, file := range map[string]string{"amd64": ImageFile("arm64"), "arm64": ImageFile("amd64")} {
+				archive, err := image.Open(filepath.Join(r.Images, file))
+				require.NoError(t, err)
+				defer archive.Close()
+				images[arch], err = archive.Image()
+				require.NoError(t, err)
+			}
+			ref, err := name.NewTag(r.Stamp.Image)
+			require.NoError(t, err)
+			require.NoError(t, image.WriteIndex(filepath.Join(r.Images, IndexFile), ref, image.Index(images), r.Stamp.Date))
+		}, IndexFile + ": has another image for linux/"},
 		"image of another binary": {func(t *testing.T, r *Release) {
 			data, err := os.ReadFile(filepath.Join(builtDir, "amd64"))
 			require.NoError(t, err)
@@ -234,7 +247,7 @@ func TestVerifyRefusesWrongBuilds(t *testing.T) {
 			r.Builds["amd64"] = Build{Binary: other, Licences: r.Builds["amd64"].Licences}
 		}, "has a kube-controller-manager with SHA-256"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(title, func(t *testing.T) {
 			r := newRelease(t)
 			c.change(t, &r)
 			dir := t.TempDir()
