@@ -246,8 +246,9 @@ func (e *UnprovenError) Again() bool { return e.again }
 // than proofAge before the reconcile began, or when EnsureReady let it begin. Of the owner and the pods that it controls
 // that is so if their caches are proven, and they are in there as they were read. Otherwise it returns an *UnprovenError
 // for the first resource of which it may not be so, and the owner comes back to the queue: at once if the cache is proven
-// by now, else when it has caught up, or after a while. A reconcile gets one answer: what was proven or refused once
-// stays so. Without an owner nothing can be proven.
+// by now, else when it has caught up, or after a while. It does so, too, once, if the reconcile began longer ago than
+// proofAge by the time of the proofs. A reconcile gets one answer: what was proven or refused once stays so. Without an
+// owner nothing can be proven.
 func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResource) error {
 	if s.prover == nil {
 		return nil
@@ -289,6 +290,13 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		}
 		s.retry(ctx, owner.Name, resource, proof)
 		began.refused = &UnprovenError{Owner: owner.Name, Proof: proof, parked: true, again: proof.Fresh() && early == nil}
+		return began.refused
+	}
+	if len(open) > 0 && early == nil && time.Since(began.at) > proofAge {
+		// What was read is older by now than a proof may be.
+		s.proveNextAhead(owner.Name, resources)
+		s.wake(owner.Name)
+		began.refused = &UnprovenError{Owner: owner.Name, Proof: proofs[0], parked: true, again: true}
 		return began.refused
 	}
 	for _, resource := range resources {

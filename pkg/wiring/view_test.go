@@ -7,6 +7,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -178,4 +179,31 @@ func TestPodsWithoutAnIndex(t *testing.T) {
 	c.pods.version = "30"
 	require.NoError(t, store.EnsureReady(types.NamespacedName{Namespace: "ns", Name: "set"}))
 	require.NoError(t, consistency.ProveFresh(consistency.WithOwnerRead(t.Context(), store, aSet("a", 3), setKind), store, pods))
+}
+
+// Where the server is slow, what was read is read again before a pod is deleted for it: once, with the proofs made before.
+func TestADeletionIsNotForWhatWasReadLongAgo(t *testing.T) {
+	for takes, refused := range map[time.Duration]bool{proofAge: false, proofAge + time.Second: true} {
+		synctest.Test(t, func(t *testing.T) {
+			c, store, queue := newCaches(t)
+			c.takes, c.proof[daemons] = takes, freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "20"}
+			owner := types.NamespacedName{Namespace: "ns", Name: "set"}
+			prove := func() (error, time.Duration) {
+				require.NoError(t, store.EnsureReady(owner))
+				ctx, began := consistency.WithOwner(t.Context(), store, owner, "uid"), time.Now()
+				return consistency.ProveFresh(ctx, store, daemons), time.Since(began)
+			}
+			err, took := prove()
+			require.Equal(t, takes, took)
+			if !refused {
+				require.NoError(t, err)
+				return
+			}
+			require.True(t, consistency.Again(err), "%v", err)
+			require.Equal(t, "ns/set", <-queue)
+			err, took = prove()
+			require.NoError(t, err)
+			require.Zero(t, took, "all is proven before it is read")
+		})
+	}
 }
