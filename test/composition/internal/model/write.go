@@ -150,15 +150,11 @@ func (s *Server) delete(r *Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := &metav1.DeleteOptions{}
-	if len(r.body) > 0 {
-		decoded, err := decode(r.body, nil)
-		if err != nil {
-			return nil, Refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error(), 0)
-		}
-		opts = decoded.(*metav1.DeleteOptions)
+	opts, err := r.deleteOptions()
+	if err != nil {
+		return nil, Refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error(), 0)
 	}
-	if p := opts.Preconditions; p != nil && (p.UID != nil && *p.UID != o.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != o.GetResourceVersion()) {
+	if !meets(opts, o) {
 		return nil, Refuse(http.StatusConflict, metav1.StatusReasonConflict, "the preconditions do not hold", 0)
 	}
 	if left := s.terminate(r.Resource, o, opts.GracePeriodSeconds); left != nil {
@@ -168,6 +164,28 @@ func (s *Server) delete(r *Request) ([]byte, error) {
 	status.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("Status"))
 	status.APIVersion = "v1"
 	return r.encoding.encode(status), nil
+}
+
+func (r *Request) deleteOptions() (*metav1.DeleteOptions, error) {
+	if len(r.body) == 0 {
+		return &metav1.DeleteOptions{}, nil
+	}
+	decoded, err := decode(r.body, nil)
+	if err != nil {
+		return nil, err
+	}
+	return decoded.(*metav1.DeleteOptions), nil
+}
+
+// Deletes says that the server will not refuse a delete because it is meant for an object before this one.
+func (r *Request) Deletes(o Object) bool {
+	opts, err := r.deleteOptions()
+	return r.Verb == "delete" && err == nil && meets(opts, o)
+}
+
+func meets(opts *metav1.DeleteOptions, o Object) bool {
+	p := opts.Preconditions
+	return p == nil || (p.UID == nil || *p.UID == o.GetUID()) && (p.ResourceVersion == nil || *p.ResourceVersion == o.GetResourceVersion())
 }
 
 // terminate begins to delete an object, or deletes it. It returns what the answer shows, if it is the object.

@@ -195,7 +195,7 @@ func (j *Judge) judgePod(truth model.Truth, r *model.Request) {
 		return
 	}
 	object := truth.Get(model.Pods, r.Namespace, r.Name)
-	if object == nil {
+	if object == nil || !r.Deletes(object) {
 		return
 	}
 	pod := object.(*corev1.Pod)
