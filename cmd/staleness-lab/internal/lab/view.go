@@ -129,6 +129,11 @@ func (s Snapshot) Facts() []display.Fact {
 	if s.PageConfig != "" {
 		add("kubectl", "export PATH=%s:$PATH", s.BinDir)
 		add("page", "/stalenessz at %s: curl -K %s", s.PageURL, s.PageConfig)
+		var faults []string
+		for _, f := range s.Faults {
+			faults = append(faults, faultName(f.Fault))
+		}
+		add("fault", "faults in force: %s", listed(faults))
 		add("faults", "faults: staleness-lab hold nodes --for 60s, kill-node %s --for 90s, refuse-pods --for 30s", s.Node)
 	}
 	if s.Page != nil {
@@ -143,11 +148,6 @@ func (s Snapshot) Facts() []display.Fact {
 		add("caches", "caches: %s", text)
 		add("waits", "waiting for a cache: %d", s.Page.WaitsTotal)
 	}
-	var faults []string
-	for _, f := range s.Faults {
-		faults = append(faults, faultName(f.Fault))
-	}
-	add("fault", "faults in force: %s", listed(faults))
 	if s.Phase == Ready {
 		// What was true then: a node lost later is said by the line about nodes.
 		add("phase", "ready: %d nodes Ready and %s on every one, after %s", s.NodesWanted, sampleName, seconds(s.ReadyAfter))
