@@ -75,17 +75,17 @@ func countStates(page *stalenessmonitor.Stalenessz) string {
 	return strings.Join(parts, ", ")
 }
 
-// oldest names the oldest cache that protected controllers read, and the oldest of the others.
+// oldest names the oldest cache that protected controllers read, and the oldest of the unprotected others.
 func oldest(page *stalenessmonitor.Stalenessz) string {
 	var parts []string
 	for _, side := range []struct {
 		label     string
 		protected bool
-	}{{"oldest %s s (%s)", true}, {"of those that no protected controller reads %s s (%s)", false}} {
+	}{{"oldest %s s (%s)", true}, {"unprotected %s s (%s)", false}} {
 		age, name := -1.0, ""
 		for _, c := range page.Caches {
 			if c.Protected == side.protected && c.AgeSeconds != nil && *c.AgeSeconds > age {
-				age, name = *c.AgeSeconds, play.CacheName(c)
+				age, name = *c.AgeSeconds, c.Resource // without its group, so that the line fits
 			}
 		}
 		if name != "" {

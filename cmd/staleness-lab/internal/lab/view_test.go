@@ -68,7 +68,7 @@ kube-controller-manager  failed   -             2
 Nodes      [##########..........] 50/100 Ready
 DaemonSet  [##########..........] 100 desired, 60 current, 50 ready
 Caches     1 fresh, 1 quiet, 1 stalled, 1 unknown
-           oldest 31 s (nodes), of those that no protected controller reads 190 s (jobs.batch)
+           oldest 31 s (nodes), unprotected 190 s (jobs)
            nodes is stalled (Watch)
 Waits      1 wait for a cache
            7 s: daemonset default/sample waits for nodes: a proof
