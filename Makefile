@@ -128,6 +128,10 @@ e2e-long: build ## All fault scenarios, also those that take long, each settling
 e2e-cluster: build ## What needs no fault, on the cluster of KUBECONFIG; unset: on one of its own
 	@hack/test-e2e-cluster.sh
 
+.PHONY: static-pod-test
+static-pod-test: build ## Our image as the static pod of a real kubelet: upgrade, rollback, gates, bad configuration (needs root; FILTER=)
+	@FILTER='$(FILTER)' hack/test-static-pod.sh
+
 .PHONY: upstream-integration
 upstream-integration: build ## Upstream's own integration tests on stock and patched (PACKAGES='daemonset job' ARMS='stock off on')
 	@hack/test-upstream-integration.sh

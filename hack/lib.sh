@@ -13,7 +13,7 @@ export GOWORK=off LC_ALL=C
 export GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0
 
 # Modules with code of our own; the others under hack/tools only pin what is built from them.
-own_modules=(. hack/tools/build hack/tools/release hack/tools/staging hack/tools/suites)
+own_modules=(. hack/tools/build hack/tools/release hack/tools/staging hack/tools/suites hack/tools/testimage)
 
 # all_modules lists every module of the repository, the root first.
 all_modules() {

@@ -10,7 +10,7 @@
 source "$(dirname "$0")/lib.sh"
 
 export FRESH_KCM_REQUIRE_BINARIES=1
-mapfile -t raced < <(go list ./test/... | grep -v -e '/test/conformance$' -e '/test/e2e$' -e '/test/e2e/cluster$' -e '/test/composition')
+mapfile -t raced < <(go list ./test/... | grep -v -e '/test/conformance$' -e '/test/e2e$' -e '/test/e2e/cluster$' -e '/test/e2e/staticpod$' -e '/test/composition')
 mapfile -t slow < <(grep -lr 'hack/test-unit.sh runs it without' --include='*_test.go' pkg test | xargs -n1 dirname | sort -u)
 CGO_ENABLED=1 go test -race -short ./pkg/...
 # Not beside those: a control plane that gets no processor loses its leader.

@@ -12,9 +12,10 @@ trap 'rm -f "${made}"' EXIT
 hack/update-manifests.sh "${made}"
 diff -u build/manifests/kube-controller-manager.yaml "${made}" || die "kubeadm makes something else: run hack/update-manifests.sh"
 
-tag=$(tr + _ <build/VERSION)
-grep -qE "^    image: [^ ]*/kube-controller-manager:${tag}\$" "${made}" || die "the image's tag in build/manifests/kubeadm/patches is not ${tag}, the version of build/VERSION"
-base=${tag%_fresh.*}
+version=$(<build/VERSION)
+image=$(<build/IMAGE):${version/+/_}
+grep -qxF "    image: ${image}" "${made}" || die "the image in build/manifests/kubeadm/patches is not ${image}, as build/IMAGE and build/VERSION have it"
+base=${version%+*}
 for file in init upgrade; do
   grep -qE "^ *kubernetesVersion: ${base}\$" "build/manifests/kubeadm/${file}.yaml" || die "build/manifests/kubeadm/${file}.yaml is not for ${base}"
 done

@@ -212,6 +212,18 @@ func TestOracles(t *testing.T) {
 			h.wrote("admin", "patch", "daemonsets", "ds", 200)
 			h.wrote(DaemonSetController, "update", "daemonsets", "ds", 409)
 		}, nil},
+		"conflict with a user's edit that is answered later": {func(h *history) {
+			h.wrote(DaemonSetController, "update", "daemonsets", "ds", 200)
+			h.wrote(DaemonSetController, "update", "daemonsets", "ds", 409)
+			h.wrote("admin", "patch", "daemonsets", "ds", 200)
+			h.writes[2].RequestReceivedTimestamp = h.writes[0].StageTimestamp
+		}, nil},
+		"conflict before a user's edit": {func(h *history) {
+			h.wrote(DaemonSetController, "update", "daemonsets", "ds", 200)
+			h.wrote(DaemonSetController, "update", "daemonsets", "ds", 409)
+			h.wrote("admin", "patch", "daemonsets", "ds", 200)
+			h.writes[2].RequestReceivedTimestamp = h.writes[1].StageTimestamp
+		}, map[string]int{"S3 " + RuleStatusConflict: 1}},
 		"revision again": {func(h *history) {
 			h.wrote(DaemonSetController, "create", "controllerrevisions", "ds-1", 201)
 			h.wrote(DaemonSetController, "create", "controllerrevisions", "ds-1", 409)

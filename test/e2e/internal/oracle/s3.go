@@ -29,7 +29,8 @@ const (
 	// RuleStatusBack: status.observedGeneration became lower.
 	RuleStatusBack = "observedGeneration back"
 	// RuleStatusConflict: a status write was refused (409) although the last successful write to the
-	// DaemonSet was the controller's own: it was made on an object older than that write.
+	// DaemonSet was the controller's own: it was made on an object older than that write. What another one wrote at
+	// the same moment may have come before it.
 	RuleStatusConflict = "status conflicts with own write"
 	// RuleRevisionAgain: the creation of a ControllerRevision was refused (409) because the controller had
 	// created it before.
@@ -165,7 +166,7 @@ func refused(writes []controlplane.AuditEvent) []Violation {
 		conflict := e.ResponseStatus.Code == 409
 		switch {
 		case e.ObjectRef.Resource == "daemonsets" && e.ObjectRef.APIGroup == "apps":
-			if own && conflict && lastWriter[object(e)] == DaemonSetController {
+			if own && conflict && lastWriter[object(e)] == DaemonSetController && !crossed(e, writes[i+1:]) {
 				violation.Rule = RuleStatusConflict
 				out = append(out, violation)
 			}
@@ -191,6 +192,14 @@ func refused(writes []controlplane.AuditEvent) []Violation {
 		}
 	}
 	return out
+}
+
+// crossed reports whether somebody else's write to the same object was under way while one was refused, but answered later.
+func crossed(refused *controlplane.AuditEvent, later []controlplane.AuditEvent) bool {
+	return slices.ContainsFunc(later, func(e controlplane.AuditEvent) bool {
+		return e.ObjectRef.Resource == refused.ObjectRef.Resource && object(&e) == object(refused) && succeeded(&e) &&
+			e.ServiceAccount() != refused.ServiceAccount() && e.RequestReceivedTimestamp.Before(refused.StageTimestamp)
+	})
 }
 
 func slash(subresource string) string {
