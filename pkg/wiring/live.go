@@ -6,12 +6,14 @@ package wiring
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
 	apps "k8s.io/api/apps/v1"
 	batch "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -72,10 +74,11 @@ func (l *live) shows(ctx context.Context, controller string, v *view, resource s
 	client := func() metadata.ResourceInterface { return l.client.Resource(gvr).Namespace(v.own.namespace) }
 	switch {
 	case v.own != nil && resource == v.own.resource:
-		now, err := readNow(ctx, l.budget, controller, resource, func(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
-			return client().Get(ctx, v.own.name, metav1.GetOptions{})
+		// By default kube-controller-manager may list what it watches, but not get it.
+		list, err := readNow(ctx, l.budget, controller, resource, func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
+			return client().List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, v.own.name).String()})
 		})
-		return err == nil && read(now) == v.own.read
+		return err == nil && slices.ContainsFunc(list.Items, func(now metav1.PartialObjectMetadata) bool { return read(&now) == v.own.read })
 	case resource == podResource && v.pods != nil && v.own != nil && v.own.selector != nil && v.pods.number <= fewPods:
 		selector, err := metav1.LabelSelectorAsSelector(v.own.selector)
 		if err != nil {

@@ -30,7 +30,8 @@ const (
 )
 
 // regressions has the histories that found something, each in a file that schedule.Load reads. A history is kept,
-// and not its seed, so that it stays what it was when the drawing changes.
+// and not its seed, so that it stays what it was when the drawing changes. What is not mended is in testdata/open:
+// REPLAY=file runs it.
 const regressions = "testdata/regressions"
 
 // TestRegressions runs first what has once found something.
