@@ -188,12 +188,13 @@ func TestADeletionIsNotForWhatWasReadLongAgo(t *testing.T) {
 			c, store, queue := newCaches(t)
 			c.takes, c.proof[daemons] = takes, freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "20"}
 			owner := types.NamespacedName{Namespace: "ns", Name: "set"}
-			prove := func() (error, time.Duration) {
+			prove := func() (took time.Duration, err error) {
 				require.NoError(t, store.EnsureReady(owner))
 				ctx, began := consistency.WithOwner(t.Context(), store, owner, "uid"), time.Now()
-				return consistency.ProveFresh(ctx, store, daemons), time.Since(began)
+				err = consistency.ProveFresh(ctx, store, daemons)
+				return time.Since(began), err
 			}
-			err, took := prove()
+			took, err := prove()
 			require.Equal(t, takes, took)
 			if !refused {
 				require.NoError(t, err)
@@ -201,7 +202,7 @@ func TestADeletionIsNotForWhatWasReadLongAgo(t *testing.T) {
 			}
 			require.True(t, consistency.Again(err), "%v", err)
 			require.Equal(t, "ns/set", <-queue)
-			err, took = prove()
+			took, err = prove()
 			require.NoError(t, err)
 			require.Zero(t, took, "all is proven before it is read")
 		})

@@ -65,7 +65,7 @@ func (inv *inventory) add(dir string, listed io.Reader) error {
 		}
 		h := sha256.New()
 		fmt.Fprintln(h, fields[0], fields[2])
-		for _, imported := range strings.Fields(fields[3]) {
+		for imported := range strings.FieldsSeq(fields[3]) {
 			fmt.Fprintln(h, inv.action[modulePackage{dir, imported}])
 		}
 		action := fmt.Sprintf("%x", h.Sum(nil))

@@ -5,6 +5,7 @@ package main
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -110,7 +111,7 @@ func explain(h hunk, text string) (why reason, missed []string) {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	best, from, to := 0, 0, 0
 	for start := range lines {
-		if weight(lines[start]) == 0 || !contains(expects, lines[start]) {
+		if weight(lines[start]) == 0 || !slices.Contains(expects, lines[start]) {
 			continue
 		}
 		end := min(len(lines), start+len(expects)+len(expects)/2)
@@ -125,7 +126,7 @@ func explain(h hunk, text string) (why reason, missed []string) {
 	}
 	if 3*best < all {
 		for _, line := range expects {
-			if weight(line) > 0 && !contains(lines, line) {
+			if weight(line) > 0 && !slices.Contains(lines, line) {
 				missed = append(missed, "-"+line)
 			}
 		}
@@ -158,15 +159,6 @@ func weight(line string) int {
 		return 0
 	}
 	return len(strings.TrimSpace(line))
-}
-
-func contains(lines []string, line string) bool {
-	for _, l := range lines {
-		if l == line {
-			return true
-		}
-	}
-	return false
 }
 
 // common is the table of longest common subsequences of a[i:] and b[j:], by cost of their lines.

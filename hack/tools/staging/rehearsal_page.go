@@ -176,14 +176,14 @@ func (r *rehearsal) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n", r.base)
 	var total [4]int
-	rows := ""
+	var rows strings.Builder
 	for _, o := range r.patches {
 		var n [4]int
 		for _, h := range o.hunks {
 			n[h.fit]++
 			total[h.fit]++
 		}
-		rows += fmt.Sprintf("| `%s` | %d | %d | %d | %d | %s |\n", strings.TrimSuffix(o.patch.name, ".patch"), n[applies], n[offset], n[fuzz], n[conflicts], o.worst())
+		rows.WriteString(fmt.Sprintf("| `%s` | %d | %d | %d | %d | %s |\n", strings.TrimSuffix(o.patch.name, ".patch"), n[applies], n[offset], n[fuzz], n[conflicts], o.worst()))
 	}
 	clean := len(r.patches)
 	for _, o := range r.patches {
@@ -193,7 +193,7 @@ func (r *rehearsal) markdown() string {
 	}
 	fmt.Fprintf(&b, "%d of %d patches apply; of their %d hunks %d conflict. Command: `make rebase-rehearsal BASE=%s`.\n\n",
 		clean, len(r.patches), total[applies]+total[offset]+total[fuzz]+total[conflicts], total[conflicts], r.base)
-	b.WriteString("| Patch | Hunks that apply | with offset | with fuzz | conflict | The patch |\n|---|---|---|---|---|---|\n" + rows + "\n")
+	b.WriteString("| Patch | Hunks that apply | with offset | with fuzz | conflict | The patch |\n|---|---|---|---|---|---|\n" + rows.String() + "\n")
 	if total[offset]+total[fuzz] > 0 {
 		b.WriteString("What applies with an offset needs `make update-patches`, which refreshes the line numbers; what applies with fuzz needs its\ncontext refreshed, as the build accepts no fuzz.\n\n")
 	}

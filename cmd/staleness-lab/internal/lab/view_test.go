@@ -32,9 +32,9 @@ func readySnapshot() Snapshot {
 		BinDir:    "/co/_output/bin", PageURL: "https://127.0.0.1:2/stalenessz", PageConfig: "/lab/stalenessz.curl", Node: "node-0000",
 		Page: &stalenessmonitor.Stalenessz{
 			Caches: []stalenessmonitor.StalenesszCache{
-				{Resource: "nodes", State: "stalled", Reason: "Watch", AgeSeconds: age(31.2), Protected: true},
-				{Resource: "pods", State: "fresh", AgeSeconds: age(3), Protected: true},
-				{Group: "batch", Resource: "jobs", State: "quiet", AgeSeconds: age(190), Protected: false},
+				{Resource: "nodes", State: "stalled", Reason: "Watch", AgeSeconds: new(31.2), Protected: true},
+				{Resource: "pods", State: "fresh", AgeSeconds: new(float64(3)), Protected: true},
+				{Group: "batch", Resource: "jobs", State: "quiet", AgeSeconds: new(float64(190)), Protected: false},
 				{Resource: "services", State: "unknown", Reason: "NotProbed"},
 			},
 			Waits: []stalenessmonitor.StalenesszWait{
@@ -46,8 +46,6 @@ func readySnapshot() Snapshot {
 		Kubeconfig: "/lab/admin.kubeconfig", Dir: "/lab", LogsDir: "/lab/logs", Temporary: true,
 	}
 }
-
-func age(seconds float64) *float64 { return &seconds }
 
 func shown(s Snapshot, columns int) string {
 	var lines []string
