@@ -74,8 +74,8 @@ func (w *Watches) Clients(builder clientbuilder.ControllerClientBuilder) clientb
 
 // End ends those watches of a resource that have brought nothing for silentFor, and returns how many there
 // were. It is called again and again while the cache of the resource is stalled, and does nothing if the last
-// end was too short a time ago: an apiserver must not be flooded with new watches. If the watches that were taken up
-// after that are stalled as well, the informers relist: a watch that resumes behind a lost event never brings it.
+// end was too short a time ago: an apiserver must not be flooded with new watches. If a watch that was taken up
+// after that has brought nothing at all, its informer relists: a watch that resumes behind a lost event never brings it.
 func (w *Watches) End(ctx context.Context, resource schema.GroupVersionResource) int {
 	now := time.Now()
 	w.mu.Lock()
@@ -107,13 +107,21 @@ func (w *Watches) End(ctx context.Context, resource schema.GroupVersionResource)
 	e.last, e.interval = now, min(max(2*e.interval, minEndInterval), maxEndInterval)
 	e.n++
 	n, again := e.n, e.interval
-	purpose := "A stalled watch is ended, so that the informer takes up a new one"
-	if n > 1 {
-		w.expired[resource] = len(silent)
-		purpose = "A new watch is stalled as well; it is ended, so that the informer relists"
+	relists := map[*watchBody]bool{}
+	for _, b := range silent {
+		if n > 1 && b.bytes.Load() == 0 {
+			relists[b] = true
+		}
+	}
+	if len(relists) > 0 {
+		w.expired[resource] = len(relists)
 	}
 	w.mu.Unlock()
 	for _, b := range silent {
+		purpose := "A stalled watch is ended, so that the informer takes up a new one"
+		if relists[b] {
+			purpose = "A new watch is stalled as well; it is ended, so that the informer relists"
+		}
 		klog.FromContext(ctx).Info(purpose, "resource", resource,
 			"silent", now.Sub(b.lastRead()).Round(time.Millisecond), "open", now.Sub(b.opened).Round(time.Millisecond),
 			"bytes", b.bytes.Load(), "times", n, "notAgainFor", again)

@@ -38,6 +38,7 @@ type heldServer struct {
 	asked   []string // resourceVersion, or "list"
 	version int
 	ended   int
+	mute    bool // what is resumed brings nothing
 }
 
 func newHeldServer(t *testing.T, http2 bool) *heldServer {
@@ -65,6 +66,9 @@ func (s *heldServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	s.version++
 	frames += fmt.Sprintf(`{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"pod-%d","namespace":"ns","uid":"u%d","resourceVersion":"%d"}}}`, s.version, s.version, s.version)
+	if s.mute && q.Get("sendInitialEvents") != "true" {
+		frames = ""
+	}
 	s.mu.Unlock()
 	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
 		frames = strings.ReplaceAll(frames, `"kind":"Pod","apiVersion":"v1"`, `"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1"`)
@@ -126,27 +130,40 @@ func TestStalledWatchIsTakenUpAnew(t *testing.T) {
 	}
 }
 
-// A watch that is taken up where the cache is does not bring an event that was lost before that: once its successor is
-// stalled, too, the informer relists.
-func TestWatchThatIsStalledAgainIsFollowedByAList(t *testing.T) {
-	server := newHeldServer(t, true)
-	watches := NewWatches()
-	watches.silent = 50 * time.Millisecond
-	ctx, cancel := context.WithCancel(t.Context())
-	factory := informers.NewSharedInformerFactory(watches.Clients(server.builder(true)).ClientOrDie("shared-informers"), 0)
-	pods := factory.Core().V1().Pods().Informer()
-	factory.Start(ctx.Done())
-	end := func() bool { return watches.End(ctx, podsV1) == 1 }
-	require.Eventually(t, end, wait, tick)
-	require.Eventually(t, func() bool { return len(pods.GetStore().List()) == 2 }, wait, tick, "the first is resumed")
-
-	watches.mu.Lock()
-	watches.ends[podsV1].last = time.Now().Add(-minEndInterval)
-	watches.mu.Unlock()
-	require.Eventually(t, end, wait, tick)
-	require.Eventually(t, func() bool { return len(pods.GetStore().List()) == 1 }, wait, tick, "what the server has no longer is gone")
-	cancel()
-	factory.Shutdown()
+// A watch that is taken up where the cache is does not bring an event that was lost before that: once it has brought
+// nothing, either, the informer relists.
+func TestWatchThatBringsNothingAgainIsFollowedByAList(t *testing.T) {
+	for name, mute := range map[string]bool{"nothing": true, "something": false} {
+		t.Run(name, func(t *testing.T) {
+			server := newHeldServer(t, true)
+			server.mute = mute
+			watches := NewWatches()
+			watches.silent = 50 * time.Millisecond
+			ctx, cancel := context.WithCancel(t.Context())
+			factory := informers.NewSharedInformerFactory(watches.Clients(server.builder(true)).ClientOrDie("shared-informers"), 0)
+			pods := factory.Core().V1().Pods().Informer()
+			factory.Start(ctx.Done())
+			end := func() bool { return watches.End(ctx, podsV1) == 1 }
+			asked := func(n int) func() bool {
+				return func() bool { asked, _ := server.requests(); return len(asked) == n }
+			}
+			require.Eventually(t, end, wait, tick)
+			require.Eventually(t, asked(2), wait, tick, "the first is resumed")
+			watches.mu.Lock()
+			watches.ends[podsV1].last = time.Now().Add(-minEndInterval)
+			watches.mu.Unlock()
+			require.Eventually(t, end, wait, tick)
+			require.Eventually(t, asked(3), wait, tick)
+			if mute {
+				require.Eventually(t, func() bool { return pods.GetStore().LastStoreSyncResourceVersion() == "13" }, wait, tick)
+				require.Len(t, pods.GetStore().List(), 1, "what the server has no longer is gone")
+			} else {
+				require.Eventually(t, func() bool { return len(pods.GetStore().List()) == 3 }, wait, tick, "it is resumed as well")
+			}
+			cancel()
+			factory.Shutdown()
+		})
+	}
 }
 
 // Those of metadata informers are ended, too; others are not, and the end of a watch is no error.
