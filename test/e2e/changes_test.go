@@ -7,8 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -116,6 +119,18 @@ func changes(lasts time.Duration) []trouble {
 				return err
 			}
 			if _, err := r.Client.AppsV1().Deployments(namespace).Patch(ctx, changed, types.StrategicMergePatchType, imagePatch("next"), metav1.PatchOptions{}); err != nil {
+				return err
+			}
+			// How far a rollout gets by itself until the namespace is deleted is chance.
+			if err := rig.Wait(ctx, patience, "half of the new pods to be made", func() (bool, error) {
+				list, err := r.Client.AppsV1().ReplicaSets(namespace).List(ctx, metav1.ListOptions{})
+				if err != nil {
+					return false, err
+				}
+				return slices.ContainsFunc(list.Items, func(rs appsv1.ReplicaSet) bool {
+					return strings.HasSuffix(rs.Spec.Template.Spec.Containers[0].Image, ":next") && rs.Status.Replicas >= replicas/2
+				}), nil
+			}); err != nil {
 				return err
 			}
 			if err := r.Client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
