@@ -33,7 +33,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/wiring"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 // probeHeader marks the test's own requests, which do not reach the server.
@@ -232,7 +232,7 @@ func TestNoClientEscapes(t *testing.T) {
 	c.Kubeconfig.Wrap(p.clientMade)
 	page.Consistency, page.Monitoring = true, true
 	app.WrapClients(func(_ context.Context, builder clientbuilder.ControllerClientBuilder) clientbuilder.ControllerClientBuilder {
-		return noting{wiring.Clients(builder, &wiring.Lease{Leadership: lapsed{}, Duration: time.Second}), p}
+		return noting{transport.Clients(builder, &transport.Lease{Leadership: lapsed{}, Duration: time.Second}), p}
 	})
 	app.WrapInformerClients(watches.Clients)
 	t.Cleanup(func() {
@@ -259,7 +259,7 @@ func TestNoClientEscapes(t *testing.T) {
 				require.NoError(t, err)
 				req.Header.Set(probeHeader, "yes")
 				_, err = outer.RoundTrip(req)
-				var refused *wiring.NotLeaderError
+				var refused *transport.NotLeaderError
 				if method == http.MethodGet {
 					require.NoError(t, err)
 				} else {
@@ -297,7 +297,7 @@ func TestServiceAccountsAreMadeByTheLeaderOnly(t *testing.T) {
 	})
 	c := configOf(t, server.URL, []string{"daemonset-controller"}, "--use-service-account-credentials=true")
 	app.WrapClients(func(_ context.Context, builder clientbuilder.ControllerClientBuilder) clientbuilder.ControllerClientBuilder {
-		return wiring.Clients(builder, &wiring.Lease{Leadership: lapsed{}, Duration: time.Second})
+		return transport.Clients(builder, &transport.Lease{Leadership: lapsed{}, Duration: time.Second})
 	})
 	t.Cleanup(func() { app.WrapClients(nil) })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -306,7 +306,7 @@ func TestServiceAccountsAreMadeByTheLeaderOnly(t *testing.T) {
 		t.Cleanup(controllerContext.InformerFactory.Shutdown) // A process has one at a time.
 		return nil
 	})
-	var refused *wiring.NotLeaderError
+	var refused *transport.NotLeaderError
 	require.ErrorAs(t, err, &refused)
 	require.False(t, made.Load())
 }

@@ -37,13 +37,19 @@ func newCommand() (*cobra.Command, error) {
 	if err := features.Register(utilfeature.DefaultMutableFeatureGate); err != nil {
 		return nil, err
 	}
+	var exempt exemption
+	app.AddFlags(exempt.addTo)
 	command := app.NewControllerManagerCommand(wire)
 	setGates := command.PersistentPreRunE
 	command.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
 		if err := features.Explain(setGates(cmd, args)); err != nil {
 			return err
 		}
-		prepare()
+		names, err := exempt.names()
+		if err != nil {
+			return err
+		}
+		prepare(names)
 		return nil
 	}
 	return command, nil

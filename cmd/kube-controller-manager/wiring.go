@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/klog/v2"
@@ -13,16 +14,17 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/features"
-	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
-	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+	"github.com/fresh-kcm/fresh-kcm/pkg/leadership"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 	"github.com/fresh-kcm/fresh-kcm/pkg/wiring"
 )
 
 // page shows the caches and what waits for them, whether this process leads or not.
-var page = &stalenessmonitor.Page{}
+var page = &stalenessz.Page{}
 
 // watches are those of the informers, if the monitor is on.
-var watches = wiring.NewWatches()
+var watches = transport.NewWatches()
 
 // handlers are those of all informers, if the monitor is on.
 var handlers = wiring.NewHandlers()
@@ -31,32 +33,33 @@ var handlers = wiring.NewHandlers()
 var terms = &wiring.Terms{}
 
 // prepare opens, once the gates are known and before anything runs, the seams that are not for one term of
-// leadership. With both gates off it changes nothing.
-func prepare() {
+// leadership. With both gates off it changes nothing. Exempt controllers get no store.
+func prepare(exempt sets.Set[string]) {
 	gates := utilfeature.DefaultFeatureGate
 	page.Consistency, page.Monitoring = gates.Enabled(features.StaleControllerConsistency), gates.Enabled(features.MonitorInformerStaleness)
 	if page.Consistency || page.Monitoring {
-		app.HandleSecure(stalenessmonitor.Path, page)
+		app.HandleSecure(stalenessz.Path, page)
+		app.ObserveElection(leadership.Observe)
+		page.Publish()
 	}
 	if page.Consistency {
 		app.WrapClients(clients)
-		consistency.SetProvider(terms.Store)
+		consistency.SetProvider(except(exempt, terms.Store))
 	}
 	if page.Monitoring {
 		app.WrapInformerFactory(handlers.ObserveFactory)
 		app.WrapInformerClients(watches.Clients)
-		metrics.SetCaches(page.Caches)
 	}
 }
 
 // clients has every client of a term of leadership record the writes of reconciles, and write nothing once the
 // leader lease has run out.
 func clients(ctx context.Context, builder clientbuilder.ControllerClientBuilder) clientbuilder.ControllerClientBuilder {
-	var lease *wiring.Lease
-	if leadership := app.LeadershipFrom(ctx); leadership != nil {
-		lease = &wiring.Lease{Leadership: leadership, Duration: leadership.LeaseDuration}
+	var lease *transport.Lease
+	if lock := leadership.From(ctx); lock != nil {
+		lease = &transport.Lease{Leadership: lock, Duration: lock.LeaseDuration}
 	}
-	return wiring.Clients(builder, lease)
+	return transport.Clients(builder, lease)
 }
 
 var _ app.Option = wire
@@ -65,8 +68,7 @@ var _ app.Option = wire
 // it changes nothing.
 func wire(ctx context.Context, controllerContext *app.ControllerContext, root clientbuilder.ControllerClientBuilder) error {
 	klog.FromContext(ctx).Info("Protection against stale caches",
-		string(features.StaleControllerConsistency), page.Consistency,
-		string(features.MonitorInformerStaleness), page.Monitoring)
+		"StaleControllerConsistency", page.Consistency, "MonitorInformerStaleness", page.Monitoring)
 	if !page.Consistency && !page.Monitoring {
 		return nil
 	}
@@ -81,6 +83,9 @@ func wire(ctx context.Context, controllerContext *app.ControllerContext, root cl
 	w, err := wiring.New(ctx, config, controllerContext.RESTMapper, wiring.NewEvents(ctx, client))
 	if err != nil {
 		return err
+	}
+	if lock := leadership.From(ctx); lock != nil {
+		w.Lead(lock)
 	}
 	context.AfterFunc(ctx, page.Add(w))
 	if page.Consistency {

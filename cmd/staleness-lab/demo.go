@@ -48,7 +48,7 @@ or did no harm to stock upstream, so that the table proves nothing.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if nodes < 1 {
-				return fmt.Errorf("--nodes %d: at least one node is needed", nodes)
+				return fmt.Errorf("--nodes %d: at least one node is required", nodes)
 			}
 			plan, err := newPlan(arms, stories)
 			if err != nil {
@@ -87,13 +87,13 @@ func newPlan(arms, stories []string) (demo.Plan, error) {
 	}
 	switch {
 	case len(arms) > 0:
-		return plan, fmt.Errorf("--arms: there is no arm %q, only %v", arms[0], controlplane.Arms())
+		return plan, fmt.Errorf("--arms: unknown arm %q: choose from %v", arms[0], controlplane.Arms())
 	case len(stories) > 0:
-		return plan, fmt.Errorf("--story: there is no story %q, only %v", stories[0], ids)
+		return plan, fmt.Errorf("--story: unknown story %q: choose from %v", stories[0], ids)
 	case len(plan.Arms) == 0:
-		return plan, fmt.Errorf("--arms: none given")
+		return plan, fmt.Errorf("--arms: name at least one arm")
 	case len(plan.Stories) == 0:
-		return plan, fmt.Errorf("--story: none given")
+		return plan, fmt.Errorf("--story: name at least one story")
 	}
 	return plan, nil
 }

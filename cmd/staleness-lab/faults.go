@@ -49,7 +49,7 @@ func newFaultCommand(kind control.Kind, lasts time.Duration, command *cobra.Comm
 	fault, file := control.Fault{Kind: kind}, ""
 	command.RunE = func(cmd *cobra.Command, args []string) error {
 		if fault.For <= 0 {
-			return fmt.Errorf("--for %v: it has to last for some time", fault.For)
+			return fmt.Errorf("--for %v: the duration must be positive", fault.For)
 		}
 		if len(args) > 0 {
 			fault.Name = args[0]
@@ -68,7 +68,7 @@ func newFaultCommand(kind control.Kind, lasts time.Duration, command *cobra.Comm
 func exactlyOne(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fmt.Errorf("%s needs %s, and has %d arguments", cmd.Name(), what, len(args))
+			return fmt.Errorf("%s takes %s, got %d arguments", cmd.Name(), what, len(args))
 		}
 		return nil
 	}

@@ -41,7 +41,7 @@ func newCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newUpCommand(), newDemoCommand(), newHoldCommand(), newKillNodeCommand(), newRefusePodsCommand())
+	root.AddCommand(newUpCommand(), newDemoCommand(), newBenchCommand(), newHoldCommand(), newKillNodeCommand(), newRefusePodsCommand())
 	return root
 }
 

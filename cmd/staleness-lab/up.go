@@ -33,7 +33,7 @@ asks for a fault: see "staleness-lab hold", "kill-node" and "refuse-pods".`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if options.Nodes < 1 {
-				return fmt.Errorf("--nodes %d: at least one node is needed", options.Nodes)
+				return fmt.Errorf("--nodes %d: at least one node is required", options.Nodes)
 			}
 			if err := checkBinaries(controlplane.ArmP); err != nil {
 				return err

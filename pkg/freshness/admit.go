@@ -29,6 +29,9 @@ const (
 	// serving is for how long after a request that succeeded the server as a whole is taken to work.
 	serving = 5 * time.Second
 
+	// maxPatience times Options.RequestTimeout is the longest that a request may take: enough for a server that needs 30 s.
+	maxPatience = 4
+
 	// Resources whose last request was refused share a third of the budget, and so many requests in
 	// flight: a third of those that kube-apiserver takes on one connection (100), or has seats for at
 	// the priority level of kube-controller-manager (98 of 600). The rest is for resources that work.
@@ -161,6 +164,7 @@ func builtIn(gvr schema.GroupVersionResource) bool { return scheme.Scheme.IsGrou
 type turn struct {
 	r    *resource
 	h    *hold
+	sent time.Time
 	seq  uint64
 	slot bool // of refusedSlots
 }
@@ -182,7 +186,7 @@ func (p *Prover) admit(ctx context.Context, h *hold, r *resource) (*turn, *failu
 		f = p.traffic.rejected(now, level)
 	}
 	if f != nil {
-		f.again, f.err = true, fmt.Errorf("not asked again so soon: %w", f.err)
+		f.again, f.err = true, fmt.Errorf("not repeated so soon: %w", f.err)
 		return nil, f
 	}
 	t := &turn{r: r, h: h}
@@ -195,7 +199,7 @@ func (p *Prover) admit(ctx context.Context, h *hold, r *resource) (*turn, *failu
 		t.leave()
 		return nil, f
 	}
-	t.seq = p.traffic.send()
+	t.seq, t.sent = p.traffic.send(), p.opts.Clock.Now()
 	return t, nil
 }
 
@@ -216,9 +220,22 @@ func (t *turn) enterRefused(ctx context.Context, now time.Time) *failure {
 		t.slot = true
 		return nil
 	case <-timer.C():
-		return &failure{reason: ReasonBudgetSpent, retryAfter: errorHold, err: fmt.Errorf("%d requests are under way for resources that were refused", refusedSlots)}
+		return &failure{reason: reasonBudgetSpent, retryAfter: errorHold, err: fmt.Errorf("%d requests are under way for resources that were refused", refusedSlots)}
 	case <-ctx.Done():
 		return &failure{reason: ReasonTimeout, err: fmt.Errorf("waiting to send a request: %w", context.Cause(ctx))}
+	}
+}
+
+// bePatient gives the next request of a built-in resource twice the time if this one had too little, until one needs less
+// than half of what all get. What is behind a webhook or another server may hang for ever, and in numbers. It must be called
+// with mu held.
+func (r *resource) bePatient(took time.Duration, f *failure) {
+	usual := r.p.opts.RequestTimeout
+	switch had := max(r.patience, usual); {
+	case f != nil && f.reason == ReasonTimeout && took >= had && builtIn(r.gvr):
+		r.patience = min(2*had, maxPatience*usual)
+	case f == nil && took < usual/2:
+		r.patience = 0
 	}
 }
 
@@ -241,6 +258,7 @@ func (t *turn) end(f *failure) {
 	}
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()
+	t.r.bePatient(now.Sub(t.sent), f)
 	if f == nil {
 		*t.h = hold{}
 		return

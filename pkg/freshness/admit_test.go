@@ -96,7 +96,7 @@ func TestUnreadyResourceHoldsItselfAlone(t *testing.T) {
 		require.Equal(w, 30*time.Second, w.requireNoFence(custom(0), ReasonThrottled))
 		for range 40 {
 			time.Sleep(time.Second)
-			w.requireProven(w.prove(time.Now()), MethodFence)
+			w.requireProven(w.prove(time.Now()), methodFence)
 			w.requireFence(leases)
 			w.p.Fence(w.Context(), custom(0))
 		}
@@ -387,7 +387,7 @@ func TestFaultsOfOthersChangeNoProof(t *testing.T) {
 				}
 				time.Sleep(time.Duration(pause) * time.Millisecond)
 				begin := time.Now()
-				w.requireProven(w.prove(begin), MethodFence)
+				w.requireProven(w.prove(begin), methodFence)
 				require.Equal(w, begin, time.Now())
 			}
 			others.Wait()

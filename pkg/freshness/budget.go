@@ -40,7 +40,7 @@ func (b *budget) take(ctx context.Context) *failure {
 	wait := full.Sub(now) - b.size
 	if wait > b.maxWait {
 		b.mu.Unlock()
-		return &failure{reason: ReasonBudgetSpent, retryAfter: wait, err: fmt.Errorf("budget of requests is spent for %s", wait)}
+		return &failure{reason: reasonBudgetSpent, retryAfter: wait, err: fmt.Errorf("budget of requests is spent for %s", wait)}
 	}
 	b.fullAt = full
 	b.mu.Unlock()

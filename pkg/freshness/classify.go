@@ -110,7 +110,7 @@ func reasonOf(err error) Reason {
 		return ReasonThrottled
 	case apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge),
 		apierrors.IsTimeout(err) && strings.Contains(err.Error(), "Too large resource version"):
-		return ReasonTooLargeRV
+		return reasonTooLargeRV
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		return ReasonGone
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):

@@ -33,9 +33,10 @@ const (
 // client sends metadata-only reads, each once: whether and when to ask again is for
 // the prover to say, so client-go's own retries and limits are off.
 type client struct {
-	rest    rest.Interface
-	budget  *budget
-	timeout time.Duration
+	rest   rest.Interface
+	budget *budget
+	// timeout is how long a list of a resource may take.
+	timeout func(gvr schema.GroupVersionResource) time.Duration
 	metrics Metrics
 	// levelSeen is called with the UID of the priority level of each answer.
 	levelSeen func(gvr schema.GroupVersionResource, level string)
@@ -61,7 +62,7 @@ func newClient(o Options, b *budget) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the client for fences: %w", err)
 	}
-	return &client{rest: c, budget: b, timeout: o.RequestTimeout, metrics: o.Metrics}, nil
+	return &client{rest: c, budget: b, metrics: o.Metrics}, nil
 }
 
 // list reads one page. An empty token is a consistent read.
@@ -95,7 +96,7 @@ func (c *client) listNothing(ctx context.Context, gvr schema.GroupVersionResourc
 }
 
 func (c *client) readList(ctx context.Context, gvr schema.GroupVersionResource, req *rest.Request, limit int) (*metav1.PartialObjectMetadataList, *failure) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout(gvr))
 	defer cancel()
 	ctx, x := c.begin(ctx, gvr, limit)
 	result := req.MaxRetries(0).SetHeader("Accept", acceptList).Do(ctx)

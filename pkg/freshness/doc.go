@@ -39,11 +39,11 @@
 //     then that of the list or newer. An item that the store lacks counts as missing, since a store that had
 //     seen its deletion would have passed the list's RV. An object made and deleted
 //     within the lag is in neither, so the proof holds only while the store stands
-//     still (Proof.Exact, Prover.Holds).
+//     still (Proof.Exact).
 //   - Otherwise a metadata watch from the store's RV is followed until a bookmark or an
 //     event shows that all events up to the fence were sent. If the store has passed
-//     the last of them, nothing is missing. DESIGN 7 has the measurements: the bookmark
-//     takes 1.7 s and comes only after a fence.
+//     the last of them, nothing is missing. kube-apiserver sends the bookmark only after
+//     a fence, and 1.7 s after it.
 //
 // # RVs that go backward
 //

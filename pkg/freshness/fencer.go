@@ -13,18 +13,16 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
-// Fencer takes the tracker's fences, of resources whose cache is registered.
-type Fencer struct{ p *Prover }
-
-var _ rvtracker.Fencer = Fencer{}
+// fencer takes the tracker's fences, of resources whose cache is registered.
+type fencer struct{ p *Prover }
 
 // Fencer returns the prover in the form that rvtracker.Options.Fencer wants.
-func (p *Prover) Fencer() Fencer { return Fencer{p} }
+func (p *Prover) Fencer() rvtracker.Fencer { return fencer{p} }
 
 // Fence implements rvtracker.Fencer. The error wraps rvtracker.ErrUnprovable if asking again will not
 // help, as for a resource without a registered cache (ErrNotRegistered).
-func (f Fencer) Fence(ctx context.Context, resource schema.GroupResource) (string, error) {
-	gvr, ok := f.p.byGroupResource(resource)
+func (f fencer) Fence(ctx context.Context, resource schema.GroupResource) (string, error) {
+	gvr, ok := f.p.Lookup(resource)
 	if !ok {
 		return "", fmt.Errorf("%w: fence of %s: %w", rvtracker.ErrUnprovable, resource, ErrNotRegistered)
 	}
@@ -42,8 +40,8 @@ func (f Fencer) Fence(ctx context.Context, resource schema.GroupResource) (strin
 	return fence.ResourceVersion, nil
 }
 
-// byGroupResource finds the version under which a resource's cache was registered.
-func (p *Prover) byGroupResource(gr schema.GroupResource) (schema.GroupVersionResource, bool) {
+// Lookup finds the version under which a resource's cache was registered.
+func (p *Prover) Lookup(gr schema.GroupResource) (schema.GroupVersionResource, bool) {
 	p.mu.RLock()
 	var found []schema.GroupVersionResource
 	for gvr := range p.resources {
@@ -58,4 +56,17 @@ func (p *Prover) byGroupResource(gr schema.GroupResource) (schema.GroupVersionRe
 		}
 	}
 	return schema.GroupVersionResource{}, false
+}
+
+// WaitFor returns nil once the cache of a resource has passed rv, else an error, at the latest when ctx ends.
+func (p *Prover) WaitFor(ctx context.Context, resource schema.GroupResource, rv string) error {
+	gvr, _ := p.Lookup(resource)
+	r := p.registered(gvr)
+	if r == nil {
+		return ErrNotRegistered
+	}
+	r.mu.Lock()
+	view := r.view
+	r.mu.Unlock()
+	return view.WaitFor(ctx, rv)
 }

@@ -32,7 +32,7 @@ func (f *flight[T]) begin(at time.Time) {
 
 // share returns the answer of a flight that covers asOf, starting one if need be. If
 // the one in flight has begun too early, it waits for the next, which all later
-// callers share. known is asked first, with the resource's mutex held: the answer may have
+// callers share. known is asked first, with the resource's mutex held, and whenever lookAgain says so: the answer may have
 // come since the caller looked. An error means that the caller's context has ended, or
 // errClosed.
 func share[T any](ctx context.Context, r *resource, l *lane[T], asOf time.Time, known func() (T, bool), work func(ctx context.Context, f *flight[T]) T) (T, error) {
@@ -60,15 +60,37 @@ func share[T any](ctx context.Context, r *resource, l *lane[T], asOf time.Time, 
 			l.current = f
 		}
 		covers := f.at.IsZero() || !asOf.After(f.at)
+		if r.changed == nil {
+			r.changed = make(chan struct{})
+		}
+		changed := r.changed
 		r.mu.Unlock()
 		select {
 		case <-f.done:
 			if covers {
 				return f.val, nil
 			}
+		case <-changed:
 		case <-ctx.Done():
 			var zero T
 			return zero, fmt.Errorf("waiting for %s: %w", r.gvr.GroupResource(), context.Cause(ctx))
 		}
+	}
+}
+
+// awaited reports whether somebody waits for a proof.
+func (r *resource) awaited() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed != nil && r.view != nil
+}
+
+// lookAgain has those who wait for a flight look whether they need it any longer.
+func (r *resource) lookAgain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
 	}
 }

@@ -5,17 +5,21 @@ package freshness
 
 import (
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // blanks is JSON that goes on for ever.
@@ -188,4 +192,98 @@ func requireReadable(t *testing.T, text string) {
 	t.Helper()
 	require.Less(t, len(text), 2*maxText)
 	require.Equal(t, text, printable(text), "it has what cannot be printed")
+}
+
+// A server whose answers take longer than a request usually may is given more time, step by step, and no longer than needed.
+func TestASlowServerIsGivenTime(t *testing.T) {
+	inWorld(t, Options{RequestTimeout: 10 * time.Second}, func(w *world) {
+		var takes atomic.Int64
+		w.api.arrived = func(r *http.Request) {
+			select {
+			case <-time.After(time.Duration(takes.Load())):
+			case <-r.Context().Done():
+			}
+		}
+		prove := func(delay time.Duration) (Proof, time.Duration) {
+			takes.Store(int64(delay))
+			time.Sleep(time.Minute)
+			began := time.Now()
+			return w.prove(began), time.Since(began)
+		}
+		for _, want := range []time.Duration{10 * time.Second, 20 * time.Second} {
+			proof, took := prove(30 * time.Second)
+			w.requireUnknown(proof, ReasonTimeout)
+			require.Equal(w, want, took)
+		}
+		for range 2 {
+			proof, took := prove(30 * time.Second)
+			w.requireProven(proof, methodFence)
+			require.Equal(w, 30*time.Second, took)
+		}
+		_, took := prove(time.Hour)
+		require.Equal(w, 40*time.Second, took, "the most")
+		_, took = prove(time.Hour)
+		require.Equal(w, 40*time.Second, took)
+		w.requireProven(first(prove(time.Second)), methodFence)
+		_, took = prove(time.Hour)
+		require.Equal(w, 10*time.Second, took, "it was quick again")
+	})
+}
+
+func first[T, U any](t T, _ U) T { return t }
+
+// What is served from behind a webhook or another server may hang for ever, and there may be a thousand of it.
+func TestOnlyBuiltInResourcesAreGivenTime(t *testing.T) {
+	inWorld(t, Options{RequestTimeout: 10 * time.Second}, func(w *world) {
+		widgets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+		w.p.Register(widgets, w.view)
+		w.api.arrived = func(r *http.Request) { <-r.Context().Done() }
+		for range 3 {
+			time.Sleep(time.Hour)
+			began := time.Now()
+			_, err := w.p.Prove(w.Context(), widgets, began)
+			require.NoError(w, err)
+			require.Equal(w, 10*time.Second, time.Since(began))
+		}
+	})
+}
+
+// Who waits for a slow server has a proof as soon as the cache has passed a fence that somebody else took meanwhile.
+func TestAFedFenceEndsAWait(t *testing.T) {
+	for name, api := range map[string]func(*Prover, context.Context, schema.GroupVersionResource, time.Time) (Proof, error){
+		"fence": (*Prover).Prove, "list": (*Prover).ProveAtOnce,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Options{}, func(w *world) {
+				release := w.gate(func(*http.Request) bool { return true })
+				defer release()
+				began := time.Now()
+				time.AfterFunc(time.Second, func() {
+					w.p.AddFence(w.Context(), leases, Fence{ResourceVersion: "109", TakenAt: began.Add(-time.Minute)})
+				})
+				time.AfterFunc(3*time.Second, func() {
+					w.api.write("ns/a", "uid", false)
+					w.p.AddFence(w.Context(), leases, Fence{ResourceVersion: "111", TakenAt: time.Now()})
+				})
+				time.AfterFunc(3*time.Second+50*time.Millisecond, func() { w.view.sync(111) })
+				proof, err := api(w.p, w.Context(), leases, began)
+				require.NoError(w, err)
+				require.True(w, proof.Fresh(), proof.String())
+				require.Equal(w, began.Add(3*time.Second), proof.At)
+				require.Equal(w, 3*time.Second+50*time.Millisecond, time.Since(began))
+			})
+		})
+	}
+}
+
+// Fences that others take in numbers are not kept in numbers, and do not push out the prover's own.
+func TestFedFencesAreThinned(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		begin := time.Now()
+		for i := range 1000 {
+			w.p.AddFence(w.Context(), leases, Fence{ResourceVersion: strconv.Itoa(111 + i), TakenAt: time.Now()})
+			time.Sleep(time.Millisecond)
+		}
+		require.Len(w, w.p.resource(leases).fences, int(time.Since(begin)/fenceEvery))
+	})
 }

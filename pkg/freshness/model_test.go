@@ -73,10 +73,10 @@ func (m *model) deliver(n int, bookmark bool) {
 	m.moved()
 }
 
-// moved tells the prover, if it is told of moves at all.
+// moved has the prover look at the cache, if it is to look at each move.
 func (m *model) moved() {
 	if m.p != nil {
-		m.p.Observe(leases, m.view.ResourceVersion())
+		m.p.Known(leases)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestNeverProvenWithoutTheWrites(t *testing.T) {
 			kinds := []string{"write", "delete", "elsewhere", "deliver", "bookmark", "relist", "compact", "prove", "prove", "prove", "watch", "fence"}
 			if rapid.Bool().Draw(rt, "rewinds") {
 				// A store at the same RV as before the rewind cannot be told from one that never
-				// moved, unless one is told.
+				// moved, unless somebody looks.
 				m.p = p
 				kinds = append(kinds, "rewind")
 			}
@@ -277,7 +277,7 @@ func TestNeverProvenWithoutTheWrites(t *testing.T) {
 		for _, o := range []Outcome{Proven, Stale, Unknown} {
 			require.Positive(t, counts[o])
 		}
-		for _, by := range []Method{MethodEarlier, MethodFence, MethodList, MethodWatch} {
+		for _, by := range []Method{MethodEarlier, methodFence, MethodList, MethodWatch} {
 			require.Positive(t, methods[by], by)
 		}
 	}

@@ -29,7 +29,8 @@ type Options struct {
 	Burst int
 	// BudgetWait is how long a request may wait for the budget; default 1 s.
 	BudgetWait time.Duration
-	// RequestTimeout bounds each fence and each page of a list; default 10 s.
+	// RequestTimeout bounds each fence and each page of a list; default 10 s. A built-in resource that needs longer is
+	// given up to four times as much.
 	RequestTimeout time.Duration
 	// ConfirmWait is how long a busy cache is given to pass a fence before a quiet proof
 	// is tried, and to catch up before it is called stale; default 250 ms.
@@ -45,14 +46,16 @@ type Options struct {
 	// large the metadata are. Without it a fence brings one object.
 	Namespaced func(resource schema.GroupVersionResource) (namespaced, known bool)
 
-	// OnFence is called before a fence is sent, and the function it returns, unless nil,
-	// with the answer if one comes: what was known before the sending is what makes an
-	// answer evidence (rvtracker.Source.BeginFence). Not called for fences of AddFence.
-	OnFence func(resource schema.GroupVersionResource) (answered func(Fence))
-	// OnFenced is called with every fence of this epoch, once it counts for proofs. It must return at once.
-	OnFenced func(resource schema.GroupVersionResource, fence Fence)
-	// OnRewind is called when the server's RVs went backward.
+	// OnRewind is called when the server's RVs of a resource went backward that no rvtracker.Source tracks.
 	OnRewind func(Rewind)
+}
+
+// Observer is told of what the prover learns of the server. Its methods must return at once.
+type Observer interface {
+	// Fenced: a fence of this epoch counts for proofs.
+	Fenced(resource schema.GroupVersionResource, fence Fence)
+	// Rewound: the server's RVs went backward.
+	Rewound(resource schema.GroupVersionResource)
 }
 
 // Rewind is a server whose RVs went backward.
@@ -67,7 +70,7 @@ func (o Options) withDefaults() Options {
 		o.Clock = clock.RealClock{}
 	}
 	if o.Metrics == nil {
-		o.Metrics = NoMetrics{}
+		o.Metrics = noMetrics{}
 	}
 	if o.QPS <= 0 {
 		o.QPS = 20
@@ -99,40 +102,24 @@ func (o Options) withDefaults() Options {
 // Metrics receives what the prover counts. Methods may be called concurrently and
 // must not call the prover.
 type Metrics interface {
-	// Proof: Prove has answered after latency.
-	Proof(proof Proof, latency time.Duration)
 	// Fence: a fence has ended after latency; failed is empty on success.
-	Fence(resource schema.GroupVersionResource, failed Reason, latency time.Duration)
+	Fence(resource schema.GroupVersionResource, failed string, latency time.Duration)
 	// Bytes were read of a response's body, of a list or a watch.
 	Bytes(resource schema.GroupVersionResource, n int)
 	// List: the metadata list of a quiet proof has ended after latency; failed is empty on success.
-	List(resource schema.GroupVersionResource, failed Reason, latency time.Duration)
+	List(resource schema.GroupVersionResource, failed string, latency time.Duration)
 	// Watch: the watch of a quiet proof has ended after latency; failed is empty if it
 	// said something.
-	Watch(resource schema.GroupVersionResource, failed Reason, latency time.Duration)
+	Watch(resource schema.GroupVersionResource, failed string, latency time.Duration)
 	// Rewind: the server's RVs went backward.
 	Rewind(resource schema.GroupVersionResource)
 }
 
-// NoMetrics counts nothing. Embed it to implement a part of Metrics.
-type NoMetrics struct{}
+// noMetrics counts nothing.
+type noMetrics struct{}
 
-var _ Metrics = NoMetrics{}
-
-// Proof implements Metrics.
-func (NoMetrics) Proof(Proof, time.Duration) {}
-
-// Fence implements Metrics.
-func (NoMetrics) Fence(schema.GroupVersionResource, Reason, time.Duration) {}
-
-// List implements Metrics.
-func (NoMetrics) List(schema.GroupVersionResource, Reason, time.Duration) {}
-
-// Watch implements Metrics.
-func (NoMetrics) Watch(schema.GroupVersionResource, Reason, time.Duration) {}
-
-// Bytes implements Metrics.
-func (NoMetrics) Bytes(schema.GroupVersionResource, int) {}
-
-// Rewind implements Metrics.
-func (NoMetrics) Rewind(schema.GroupVersionResource) {}
+func (noMetrics) Fence(schema.GroupVersionResource, string, time.Duration) {}
+func (noMetrics) List(schema.GroupVersionResource, string, time.Duration)  {}
+func (noMetrics) Watch(schema.GroupVersionResource, string, time.Duration) {}
+func (noMetrics) Bytes(schema.GroupVersionResource, int)                   {}
+func (noMetrics) Rewind(schema.GroupVersionResource)                       {}

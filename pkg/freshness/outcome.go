@@ -43,10 +43,10 @@ type Method string
 const (
 	// MethodEarlier: it was proven already; no request was made for it.
 	MethodEarlier Method = "Earlier"
-	// MethodFence: the cache had passed a fence when its answer came.
-	MethodFence Method = "Fence"
-	// MethodWait: the cache passed the fence while it was waited for.
-	MethodWait Method = "Wait"
+	// methodFence: the cache had passed a fence when its answer came.
+	methodFence Method = "Fence"
+	// methodWait: the cache passed the fence while it was waited for.
+	methodWait Method = "Wait"
 	// MethodList: a metadata list was compared with the cache.
 	MethodList Method = "List"
 	// MethodWatch: a metadata watch showed what was missing, or that nothing was.
@@ -63,8 +63,8 @@ const (
 	ReasonTimeout Reason = "Timeout"
 	// ReasonThrottled: the server said 429. See RetryAfter.
 	ReasonThrottled Reason = "Throttled"
-	// ReasonTooLargeRV: the server said 504, it has not seen the RV yet. See RetryAfter.
-	ReasonTooLargeRV Reason = "TooLargeRV"
+	// reasonTooLargeRV: the server said 504, it has not seen the RV yet. See RetryAfter.
+	reasonTooLargeRV Reason = "TooLargeRV"
 	// ReasonGone: the server said 410, its history does not reach back to the cache.
 	ReasonGone Reason = "Gone"
 	// ReasonForbidden: the server said 401 or 403.
@@ -75,10 +75,10 @@ const (
 	ReasonServerError Reason = "ServerError"
 	// ReasonIncomparable: an RV of the server or the cache is not a number.
 	ReasonIncomparable Reason = "Incomparable"
-	// ReasonBudgetSpent: the budget for requests is spent. See RetryAfter.
-	ReasonBudgetSpent Reason = "BudgetSpent"
-	// ReasonNoBookmark: the watch ended without a bookmark at the fence.
-	ReasonNoBookmark Reason = "NoBookmark"
+	// reasonBudgetSpent: the budget for requests is spent. See RetryAfter.
+	reasonBudgetSpent Reason = "BudgetSpent"
+	// reasonNoBookmark: the watch ended without a bookmark at the fence.
+	reasonNoBookmark Reason = "NoBookmark"
 	// ReasonRewind: the server's RVs went backward and the cache has not followed yet.
 	ReasonRewind Reason = "Rewind"
 	// ReasonRegressed: the cache went back to an older RV during the proof.
@@ -87,12 +87,12 @@ const (
 	ReasonNotSynced Reason = "NotSynced"
 	// ReasonTooMany: the collection has become too large for a list proof meanwhile.
 	ReasonTooMany Reason = "TooMany"
-	// ReasonInFuture: asOf is after now; no read could have been made since.
-	ReasonInFuture Reason = "InFuture"
+	// reasonInFuture: asOf is after now; no read could have been made since.
+	reasonInFuture Reason = "InFuture"
 	// ReasonNotRegistered: no cache was registered for the resource.
 	ReasonNotRegistered Reason = "NotRegistered"
-	// ReasonClosed: the prover was closed.
-	ReasonClosed Reason = "Closed"
+	// reasonClosed: the prover was closed.
+	reasonClosed Reason = "Closed"
 )
 
 // Proof is the answer of Prover.Prove. The zero value proves nothing.
@@ -110,7 +110,7 @@ type Proof struct {
 	// vain. If Unknown for ReasonGone: once the cache has passed it, asking again is worthwhile before RetryAfter.
 	ResourceVersion string
 	// Exact, if Proven, is true for a list proof of a cache that stands still: it holds
-	// while the cache stays at just that RV. See Prover.Holds.
+	// while the cache stays at just that RV.
 	Exact bool
 
 	// Ahead, if Proven by a watch, is the RV of a change after At that the watch has shown, and

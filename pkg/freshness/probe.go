@@ -28,13 +28,13 @@ func (p *Prover) Confirm(ctx context.Context, gvr schema.GroupVersionResource, a
 	if r == nil {
 		return Proof{}, false
 	}
-	if proof, ok := r.lookup(asOf, MethodFence); ok {
+	if proof, ok := r.lookup(asOf, methodFence); ok {
 		return proof, true
 	}
 	if target, ok := r.oldestFence(asOf); ok && r.worthWaiting() {
 		r.waitFor(ctx, target.ResourceVersion, wait)
 	}
-	return r.lookup(asOf, MethodWait)
+	return r.lookup(asOf, methodWait)
 }
 
 // ProveAtOnce is Prove for who expects that the cache will not confirm a fence soon, or cannot wait for that:
@@ -48,10 +48,7 @@ func (p *Prover) ProveAtOnce(ctx context.Context, gvr schema.GroupVersionResourc
 	if proof, done := r.unprovable(); done {
 		return proof, nil
 	}
-	start := p.opts.Clock.Now()
-	proof, err := r.shareQuiet(ctx, asOf, r.proveQuiet)
-	p.opts.Metrics.Proof(proof, p.opts.Clock.Since(start))
-	return proof, err
+	return r.shareQuiet(ctx, asOf, r.proveQuiet)
 }
 
 const (
@@ -102,8 +99,7 @@ func (p *Prover) quietly(ctx context.Context, gvr schema.GroupVersionResource, a
 	if proof, done := r.unprovable(); done {
 		return proof, nil
 	}
-	start := p.opts.Clock.Now()
-	proof, err := r.shareQuiet(ctx, asOf, func(ctx context.Context, fl *flight[Proof]) Proof {
+	return r.shareQuiet(ctx, asOf, func(ctx context.Context, fl *flight[Proof]) Proof {
 		r.mu.Lock()
 		view, held := r.view, r.held
 		r.mu.Unlock()
@@ -115,8 +111,6 @@ func (p *Prover) quietly(ctx context.Context, gvr schema.GroupVersionResource, a
 		}
 		return prove(ctx, r, fl, view)
 	})
-	p.opts.Metrics.Proof(proof, p.opts.Clock.Since(start))
-	return proof, err
 }
 
 // countedList is readList, counted as one request.
@@ -127,7 +121,7 @@ func (r *resource) countedList(ctx context.Context, fl *flight[Proof], limit int
 	if f != nil {
 		failed = f.reason
 	}
-	r.p.opts.Metrics.List(r.gvr, failed, r.p.opts.Clock.Since(start))
+	r.p.opts.Metrics.List(r.gvr, string(failed), r.p.opts.Clock.Since(start))
 	return want, f
 }
 

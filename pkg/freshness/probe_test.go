@@ -210,7 +210,7 @@ func TestStaleByAnotherHistory(t *testing.T) {
 		w.api.bump(1000)
 		proof := w.prove(time.Now())
 		require.Equal(w, Stale, proof.Outcome)
-		require.Equal(w, "1111", proof.ResourceVersion, "the cache must be listed anew: it will not wait for what it has passed")
+		require.Equal(w, "1111", proof.ResourceVersion, "the cache must be relisted: it will not wait for what it has passed")
 	})
 }
 

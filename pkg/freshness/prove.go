@@ -39,16 +39,17 @@ func (r *resource) fenceSince(ctx context.Context, asOf time.Time) (fenceResult,
 	}
 	result, err := share(ctx, r, &r.fence, asOf, known, r.takeFence)
 	if errors.Is(err, errClosed) {
-		return fenceResult{f: &failure{reason: ReasonClosed, err: err}}, nil
+		return fenceResult{f: &failure{reason: reasonClosed, err: err}}, nil
 	}
 	return result, err
 }
 
-// beginFence notes what is known before a consistent read is sent.
+// beginFence notes what is known before a consistent read is sent: only that makes its answer evidence.
 func (r *resource) beginFence() (Fence, func(Fence)) {
 	var answered func(Fence)
-	if r.p.opts.OnFence != nil {
-		answered = r.p.opts.OnFence(r.gvr)
+	if source := r.trackedBy(); source != nil {
+		token := source.BeginFence()
+		answered = func(f Fence) { source.ObserveFence(token, f.ResourceVersion) }
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,11 +71,9 @@ func (r *resource) endFence(ctx context.Context, f Fence, answered func(Fence)) 
 	case fenceIncomparable:
 		return &failure{reason: ReasonIncomparable, retryAfter: errorHold, err: fmt.Errorf("server's resource version %q cannot be compared", cut(f.ResourceVersion))}
 	case fenceOutdated:
-		return &failure{reason: ReasonRewind, err: errors.New("taken before the server was rewound")}
+		return &failure{reason: ReasonRewind, err: errors.New("the fence is from before resource versions went backward")}
 	}
-	if r.p.opts.OnFenced != nil {
-		r.p.opts.OnFenced(r.gvr, f)
-	}
+	r.p.tell(func(o Observer) { o.Fenced(r.gvr, f) })
 	return nil
 }
 
@@ -88,7 +87,7 @@ func (r *resource) takeFence(ctx context.Context, fl *flight[fenceResult]) fence
 	if f != nil {
 		failed = f.reason
 	}
-	r.p.opts.Metrics.Fence(r.gvr, failed, r.p.opts.Clock.Since(start))
+	r.p.opts.Metrics.Fence(r.gvr, string(failed), r.p.opts.Clock.Since(start))
 	return fenceResult{fence: fence, f: f}
 }
 
@@ -182,15 +181,15 @@ func (r *resource) prove(ctx context.Context, asOf time.Time) (Proof, error) {
 			return result.f.proof(r.gvr), nil
 		}
 		if target, ok = r.oldestFence(asOf); !ok {
-			return r.unknown(ReasonRewind, errors.New("the server was rewound after the fence")), nil
+			return r.unknown(ReasonRewind, errors.New("resource versions went backward after the fence")), nil
 		}
-		if proof, ok := r.lookup(asOf, MethodFence); ok {
+		if proof, ok := r.lookup(asOf, methodFence); ok {
 			return proof, nil
 		}
 	}
 	if r.worthWaiting() {
 		r.waitFor(ctx, target.ResourceVersion, r.p.opts.ConfirmWait)
-		if proof, ok := r.lookup(asOf, MethodWait); ok {
+		if proof, ok := r.lookup(asOf, methodWait); ok {
 			return proof, nil
 		}
 		if ctx.Err() != nil {
@@ -206,9 +205,9 @@ func (r *resource) prove(ctx context.Context, asOf time.Time) (Proof, error) {
 
 // shareQuiet joins or starts a quiet proof.
 func (r *resource) shareQuiet(ctx context.Context, asOf time.Time, work func(context.Context, *flight[Proof]) Proof) (Proof, error) {
-	known := func() (Proof, bool) { return r.lookupLocked(asOf, MethodWait) }
+	known := func() (Proof, bool) { return r.lookupLocked(asOf, methodWait) }
 	quiet, err := share(ctx, r, &r.proof, asOf, known, work)
-	if proof, ok := r.lookup(asOf, MethodWait); ok {
+	if proof, ok := r.lookup(asOf, methodWait); ok {
 		// The shared answer, or the cache has caught up meanwhile.
 		if quiet.Outcome == Proven {
 			proof.Method, proof.Ahead = quiet.Method, quiet.Ahead
@@ -217,11 +216,11 @@ func (r *resource) shareQuiet(ctx context.Context, asOf time.Time, work func(con
 	}
 	switch {
 	case errors.Is(err, errClosed):
-		return r.unknown(ReasonClosed, err), nil
+		return r.unknown(reasonClosed, err), nil
 	case err != nil:
 		return r.unknown(ReasonTimeout, err), err
 	case quiet.Outcome == Proven:
-		return r.unknown(ReasonRegressed, errors.New("the cache went back, or the server, after the proof")), nil
+		return r.unknown(ReasonRegressed, errors.New("the cache or the server went back after the proof")), nil
 	}
 	return quiet, nil
 }

@@ -4,7 +4,6 @@
 package freshness
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"sync"
@@ -104,7 +103,7 @@ func TestFreshCacheCostsOneFence(t *testing.T) {
 				api(w.api)
 				asOf := time.Now()
 				proof := w.prove(asOf)
-				w.requireProven(proof, MethodFence)
+				w.requireProven(proof, methodFence)
 				require.Equal(w, "110", proof.ResourceVersion)
 				require.Equal(w, asOf, proof.At)
 
@@ -120,7 +119,7 @@ func TestFreshCacheCostsOneFence(t *testing.T) {
 
 				// A later time needs a later fence.
 				time.Sleep(time.Second)
-				w.requireProven(w.prove(time.Now()), MethodFence)
+				w.requireProven(w.prove(time.Now()), methodFence)
 				require.Len(w, w.api.requests, 2)
 			})
 		})
@@ -128,38 +127,20 @@ func TestFreshCacheCostsOneFence(t *testing.T) {
 }
 
 func TestBusyCacheConfirms(t *testing.T) {
-	for name, observe := range map[string]bool{"by waiting": false, "by Observe": true} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, Options{}, func(w *world) {
-				w.api.bump(50)
-				w.api.write("ns/a", "uid", false)
-				if observe {
-					w.p.Register(leases, deafView{w.view})
-				}
-				go func() {
-					time.Sleep(5 * time.Millisecond)
-					w.view.sync(w.api.bump(0))
-					if observe {
-						w.p.Observe(leases, w.view.ResourceVersion())
-					}
-				}()
-				begin := time.Now()
-				proof := w.prove(begin)
-				w.requireProven(proof, MethodWait)
-				require.Equal(w, 5*time.Millisecond, time.Since(begin))
-				require.Equal(w, "161", proof.ResourceVersion)
-				require.Len(w, w.api.requests, 1)
-			})
-		})
-	}
-}
-
-// deafView never notices by itself that it moved.
-type deafView struct{ *fakeView }
-
-func (deafView) WaitFor(ctx context.Context, _ string) error {
-	<-ctx.Done()
-	return ctx.Err()
+	inWorld(t, Options{}, func(w *world) {
+		w.api.bump(50)
+		w.api.write("ns/a", "uid", false)
+		go func() {
+			time.Sleep(5 * time.Millisecond)
+			w.view.sync(w.api.bump(0))
+		}()
+		begin := time.Now()
+		proof := w.prove(begin)
+		w.requireProven(proof, methodWait)
+		require.Equal(w, 5*time.Millisecond, time.Since(begin))
+		require.Equal(w, "161", proof.ResourceVersion)
+		require.Len(w, w.api.requests, 1)
+	})
 }
 
 func TestInconclusive(t *testing.T) {
@@ -179,8 +160,8 @@ func TestInconclusive(t *testing.T) {
 		{name: "429 for ever", match: isFence, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "86400"}, reason: ReasonThrottled, retry: time.Minute},
 		{name: "429 to the list", match: isList, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "3"}, reason: ReasonThrottled, retry: 3 * time.Second},
 		{name: "429 to the watch", match: isWatch, small: -1, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "3"}, reason: ReasonThrottled, retry: 3 * time.Second},
-		{name: "504 too large", match: isFence, code: 504, status: metav1.StatusReasonTimeout, header: map[string]string{"Retry-After": "2"}, causes: []metav1.StatusCause{tooLarge}, reason: ReasonTooLargeRV, retry: 2 * time.Second},
-		{name: "504 too large to the watch", match: isWatch, small: -1, code: 504, status: metav1.StatusReasonTimeout, causes: []metav1.StatusCause{tooLarge}, reason: ReasonTooLargeRV, retry: time.Second},
+		{name: "504 too large", match: isFence, code: 504, status: metav1.StatusReasonTimeout, header: map[string]string{"Retry-After": "2"}, causes: []metav1.StatusCause{tooLarge}, reason: reasonTooLargeRV, retry: 2 * time.Second},
+		{name: "504 too large to the watch", match: isWatch, small: -1, code: 504, status: metav1.StatusReasonTimeout, causes: []metav1.StatusCause{tooLarge}, reason: reasonTooLargeRV, retry: time.Second},
 		{name: "504", match: isFence, code: 504, status: metav1.StatusReasonTimeout, reason: ReasonTimeout, retry: time.Second},
 		{name: "410 to the list", match: isList, code: 410, status: metav1.StatusReasonExpired, reason: ReasonGone, retry: time.Second},
 		{name: "410 to the watch", match: isWatch, small: -1, code: 410, status: metav1.StatusReasonGone, reason: ReasonGone, retry: time.Second},
@@ -214,7 +195,7 @@ func TestInconclusive(t *testing.T) {
 	}
 }
 
-// A large cache that is older than the server's history has to be listed anew, but is asked about again right then.
+// A large cache that is older than the server's history has to be relisted, but is asked about again right then.
 func TestGoneWaitsForTheRelistAndNoLonger(t *testing.T) {
 	inWorld(t, Options{SmallCollection: -1}, func(w *world) {
 		w.api.bump(50)
@@ -264,7 +245,7 @@ func TestABrokenWatchHoldsNoList(t *testing.T) {
 		}
 		proof, err := w.p.ProveByWatch(w.Context(), leases, w.takeFence().TakenAt)
 		require.NoError(w, err)
-		w.requireUnknown(proof, ReasonNoBookmark)
+		w.requireUnknown(proof, reasonNoBookmark)
 		proof, err = w.p.ProveAtOnce(w.Context(), leases, time.Now())
 		require.NoError(w, err)
 		w.requireProven(proof, MethodList)
@@ -292,7 +273,7 @@ func TestNoBookmark(t *testing.T) {
 		w.api.bookmarkAt = 0
 		w.api.bump(50)
 		begin := time.Now()
-		w.requireUnknown(w.prove(begin), ReasonNoBookmark)
+		w.requireUnknown(w.prove(begin), reasonNoBookmark)
 		require.Equal(w, 3250*time.Millisecond, time.Since(begin))
 	})
 }
@@ -328,7 +309,7 @@ func TestIncomparable(t *testing.T) {
 		inWorld(t, Options{}, func(w *world) {
 			w.api.format = func(rv int) string { return "1" + "00000000000000000000000000"[:20] + time.Duration(rv).String()[:3] }
 			w.view.sync(110)
-			w.requireProven(w.prove(time.Now()), MethodFence)
+			w.requireProven(w.prove(time.Now()), methodFence)
 		})
 	})
 }
@@ -336,7 +317,7 @@ func TestIncomparable(t *testing.T) {
 func TestFutureAndUnregistered(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		proof := w.prove(time.Now().Add(time.Second))
-		w.requireUnknown(proof, ReasonInFuture)
+		w.requireUnknown(proof, reasonInFuture)
 		require.Equal(w, time.Second, proof.RetryAfter)
 
 		other := leases
@@ -372,7 +353,7 @@ func TestBudget(t *testing.T) {
 				switch {
 				case err == nil:
 					taken++
-				case assertAs(w, err, &failed) && failed.Reason == ReasonBudgetSpent:
+				case assertAs(w, err, &failed) && failed.Reason == reasonBudgetSpent:
 					require.Positive(w, failed.RetryAfter)
 					spent++
 				}

@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 var errClosed = errors.New("freshness prover is closed")
@@ -24,6 +27,8 @@ type Prover struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+
+	observer atomic.Pointer[Observer]
 
 	mu        sync.RWMutex
 	closed    bool
@@ -50,7 +55,7 @@ func New(opts Options) (*Prover, error) {
 		refusedBudget: newBudget(opts, opts.QPS/refusedShare, max(1, opts.Burst/refusedShare)),
 		refusedSlots:  make(chan struct{}, refusedSlots),
 	}
-	c.levelSeen = p.levelSeen
+	c.levelSeen, c.timeout = p.levelSeen, p.requestTimeout
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p, nil
 }
@@ -64,40 +69,50 @@ func (p *Prover) Close() {
 	p.wg.Wait()
 }
 
-// Register tells the cache of a resource. Doing it again replaces the cache and
+// Register sets the cache of a resource, which nobody tracks. Doing it again replaces the cache and
 // forgets what was proven.
 func (p *Prover) Register(gvr schema.GroupVersionResource, view CacheView) {
-	r := p.resource(gvr)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.view, r.counted = view, count{}
-	r.quiet, r.quietAt, r.maxStore, r.held = quiet{}, "", "", ""
+	p.resource(gvr).register(view, nil)
 }
 
-// Unregister forgets the cache of a resource, and what was proven. What is under way ends as it would have.
-func (p *Prover) Unregister(gvr schema.GroupVersionResource) {
+// Track registers the store of a resource that source tracks: the source waits for the store, and is told of every fence that the
+// prover takes. It does nothing, and reports false, if that is so already.
+func (p *Prover) Track(gvr schema.GroupVersionResource, store Store, source *rvtracker.Source) bool {
+	return p.resource(gvr).register(StoreView(store, source.Wait), source)
+}
+
+// Untrack undoes Track, and forgets what was proven. What is under way ends as it would have.
+func (p *Prover) Untrack(gvr schema.GroupVersionResource, source *rvtracker.Source) bool {
+	if r := p.registered(gvr); r == nil || r.trackedBy() != source {
+		return false
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.resources, gvr)
+	return true
 }
 
-// Observe tells that the registered cache has reached rv. It is optional and may be
-// called from the informer's goroutine, in the cache's order. It spares views that poll
-// the polling, and after a rewind it makes sure that no move of the cache goes unseen.
-func (p *Prover) Observe(gvr schema.GroupVersionResource, rv string) {
-	p.mu.RLock()
-	r := p.resources[gvr]
-	p.mu.RUnlock()
-	if r != nil {
-		r.observe(rv)
+// Tell has an observer be told of fences and rewinds from now on.
+func (p *Prover) Tell(observer Observer) { p.observer.Store(&observer) }
+
+func (p *Prover) tell(what func(Observer)) {
+	if observer := p.observer.Load(); observer != nil {
+		what(*observer)
 	}
 }
 
-// AddFence feeds a fence that somebody else took. Without Fence.StoreRV a rewind may
-// pass unseen until the next fence that the prover takes itself; better let it take
-// them all, by Fence.
+// AddFence feeds a fence that somebody else took, such as the answer to a write: whatever was committed before that was sent
+// has a lower RV. Those who wait for a proof get it as soon as the cache has passed the fence. One hardly newer than the last
+// is not needed. Without Fence.StoreRV a rewind may pass unseen until the next fence that the prover takes itself.
 func (p *Prover) AddFence(ctx context.Context, gvr schema.GroupVersionResource, f Fence) {
-	p.resource(gvr).note(ctx, f)
+	r := p.resource(gvr)
+	if r.takenSince(f.TakenAt.Add(-fenceEvery)) || r.note(ctx, f) != fenceNoted || !r.awaited() {
+		return
+	}
+	p.background(ctx, func(ctx context.Context) {
+		r.waitFor(ctx, f.ResourceVersion, p.opts.ConfirmWait)
+		r.lookAgain()
+	})
 }
 
 func (p *Prover) resource(gvr schema.GroupVersionResource) *resource {
@@ -110,7 +125,7 @@ func (p *Prover) resource(gvr schema.GroupVersionResource) *resource {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r = p.resources[gvr]; r == nil {
-		r = &resource{p: p, gvr: gvr, waiters: map[*waiter]struct{}{}}
+		r = &resource{p: p, gvr: gvr}
 		p.resources[gvr] = r
 	}
 	return r
@@ -162,31 +177,18 @@ func (p *Prover) levelSeen(gvr schema.GroupVersionResource, level string) {
 	}
 }
 
+// requestTimeout is how long a list of the resource may take.
+func (p *Prover) requestTimeout(gvr schema.GroupVersionResource) time.Duration {
+	r := p.resource(gvr)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(r.patience, p.opts.RequestTimeout)
+}
+
 // Prove says whether the cache of a resource is as new as the server was at asOf. The
 // error is not nil only if ctx ended or no cache is registered; the proof is then
 // Unknown.
 func (p *Prover) Prove(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time) (Proof, error) {
-	start := p.opts.Clock.Now()
-	proof, err := p.prove(ctx, gvr, asOf, start)
-	p.opts.Metrics.Proof(proof, p.opts.Clock.Since(start))
-	return proof, err
-}
-
-// Holds is true if a proof that was given still holds for the registered cache. Only an
-// Exact one can cease to hold without the cache going back: objects that were made and
-// deleted again while it was behind are not in the list, but will pass through the cache
-// when it catches up. Who must be certain of what was read after the proof asks again
-// after the reading; it costs no request.
-func (p *Prover) Holds(proof Proof) bool {
-	r := p.registered(proof.Resource)
-	if r == nil || proof.Outcome != Proven {
-		return false
-	}
-	_, ok := r.lookup(proof.At, MethodEarlier)
-	return ok
-}
-
-func (p *Prover) prove(ctx context.Context, gvr schema.GroupVersionResource, asOf, now time.Time) (Proof, error) {
 	r := p.registered(gvr)
 	if r == nil {
 		err := fmt.Errorf("proving %s: %w", gvr.GroupResource(), ErrNotRegistered)
@@ -195,8 +197,8 @@ func (p *Prover) prove(ctx context.Context, gvr schema.GroupVersionResource, asO
 	if proof, ok := r.lookup(asOf, MethodEarlier); ok {
 		return proof, nil
 	}
-	if asOf.After(now) {
-		f := &failure{reason: ReasonInFuture, retryAfter: asOf.Sub(now), err: fmt.Errorf("asked for a time %s from now", asOf.Sub(now))}
+	if now := p.opts.Clock.Now(); asOf.After(now) {
+		f := &failure{reason: reasonInFuture, retryAfter: asOf.Sub(now), err: fmt.Errorf("asked for a time %s from now", asOf.Sub(now))}
 		return f.proof(gvr), nil
 	}
 	return r.prove(ctx, asOf)

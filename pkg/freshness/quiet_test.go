@@ -239,7 +239,7 @@ func TestQuietByWatch(t *testing.T) {
 		}, {
 			name:   "the store gets a bookmark of its own",
 			during: func(w *world) { w.view.sync(160) },
-			want:   Proof{Outcome: Proven, Method: MethodWait, ResourceVersion: "160"},
+			want:   Proof{Outcome: Proven, Method: methodWait, ResourceVersion: "160"},
 			took:   350 * time.Millisecond,
 		},
 	} {
@@ -295,7 +295,7 @@ func TestQuietProofCoversLaterFences(t *testing.T) {
 func TestProofIsVoidWhenTheCacheGoesBack(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		asOf := time.Now()
-		w.requireProven(w.prove(asOf), MethodFence)
+		w.requireProven(w.prove(asOf), methodFence)
 		w.view.sync(105) // relisted from an apiserver that lags
 		proof := w.prove(asOf)
 		require.Equal(w, Stale, proof.Outcome, proof.String())

@@ -45,7 +45,7 @@ func (r *resource) proveQuiet(ctx context.Context, fl *flight[Proof]) Proof {
 	case n <= small*heldFactor:
 		proof, f = r.proveByList(ctx, fl, view, small*heldFactor, r.p.opts.ConfirmWait)
 	default:
-		f = &failure{reason: ReasonRewind, err: errors.New("the cache was not relisted since the server was rewound")}
+		f = &failure{reason: ReasonRewind, err: errors.New("the cache was not relisted after resource versions went backward")}
 	}
 	return r.concluded(proof, f)
 }
@@ -123,7 +123,7 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view Cach
 		if held != "" && Less(upTo, at) {
 			// What it has past the list may be of a history that is gone. At or below the list
 			// every object must be just the one listed.
-			return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("the cache, at %s, was not seen to be relisted since the server was rewound, it is at %s", at, upTo)}
+			return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("the cache, at %s, was not seen to relist after resource versions went backward; the server is at %s", at, upTo)}
 		}
 		diff = want.compare(view)
 		if r.storeRV() != at {
@@ -150,12 +150,12 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view Cach
 	}
 	switch {
 	case diff.objects == 0 && want.complete:
-		return Proof{}, &failure{reason: ReasonRegressed, err: errors.New("the cache did not stand still for a comparison")}
+		return Proof{}, &failure{reason: ReasonRegressed, err: errors.New("the cache kept changing during the comparison")}
 	case diff.objects == 0:
 		return Proof{}, &failure{reason: ReasonTooMany, err: fmt.Errorf("more than %d objects on the server", len(want.objects))}
 	case r.heldAt() != "":
 		// Different histories: how many changes apart cannot be said.
-		return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("%d objects in the cache are not those of the rewound server", diff.objects)}
+		return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("%d objects in the cache differ from the server, whose resource versions went backward", diff.objects)}
 	}
 	lowest := diff.lowest
 	if lowest == "" || Passed(r.storeRV(), lowest) {

@@ -60,12 +60,12 @@ func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view Cac
 			}
 		}
 		t.end(f)
-		r.p.opts.Metrics.Watch(r.gvr, failed, r.p.opts.Clock.Since(start))
+		r.p.opts.Metrics.Watch(r.gvr, string(failed), r.p.opts.Clock.Since(start))
 	}()
 	r.mu.Lock()
 	if len(r.fences) == 0 {
 		r.mu.Unlock()
-		return Proof{}, &failure{reason: ReasonRewind, err: errors.New("the server was rewound after the fence")}
+		return Proof{}, &failure{reason: ReasonRewind, err: errors.New("resource versions went backward after the fence")}
 	}
 	w = replay{fence: r.fences[len(r.fences)-1], base: r.sample()}
 	// Under the lock: whoever joins later must see this time.
@@ -102,7 +102,7 @@ func (r *resource) follow(ctx context.Context, stream watch.Interface, w *replay
 		select {
 		case event, open := <-stream.ResultChan():
 			if !open {
-				return Proof{}, &failure{reason: ReasonNoBookmark, retryAfter: errorHold, err: fmt.Errorf("watch from %s ended without a bookmark at %s", w.base, w.fence.ResourceVersion)}
+				return Proof{}, &failure{reason: reasonNoBookmark, retryAfter: errorHold, err: fmt.Errorf("watch from %s ended without a bookmark at %s", w.base, w.fence.ResourceVersion)}
 			}
 			upTo, f := w.add(event)
 			if f != nil {
@@ -124,7 +124,7 @@ func (r *resource) follow(ctx context.Context, stream watch.Interface, w *replay
 			grace = nil
 		case <-caughtUp:
 			caughtUp = nil
-			if proof, ok := r.lookup(w.fence.TakenAt, MethodWait); ok {
+			if proof, ok := r.lookup(w.fence.TakenAt, methodWait); ok {
 				return proof, nil
 			}
 		case <-ctx.Done():
@@ -181,7 +181,7 @@ func (r *resource) complete(ctx context.Context, w *replay, upTo string) (Proof,
 			return proof, nil
 		}
 	}
-	return Proof{}, &failure{reason: ReasonRegressed, err: errors.New("the cache went back during the watch, or the server")}
+	return Proof{}, &failure{reason: ReasonRegressed, err: errors.New("the cache or the server went back during the watch")}
 }
 
 func (r *resource) storeRV() string {

@@ -10,10 +10,16 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
-// maxFences bounds how many fences are kept that the cache has not passed.
-const maxFences = 32
+const (
+	// maxFences bounds how many fences are kept that the cache has not passed.
+	maxFences = 32
+	// fenceEvery is how far apart fences are that others take.
+	fenceEvery = 100 * time.Millisecond
+)
 
 // resource is what is known of one collection and its cache.
 type resource struct {
@@ -22,6 +28,8 @@ type resource struct {
 
 	mu   sync.Mutex
 	view CacheView // nil until registered
+	// source tracks the view's store; nil if none does.
+	source *rvtracker.Source
 	// counted is how many objects the view had.
 	counted count
 	// fences of this epoch in the order taken: the newest that was passed, and those
@@ -52,14 +60,17 @@ type resource struct {
 	// uncounted is for how many fences more the cache is taken to have objects.
 	uncounted int
 
-	waiters map[*waiter]struct{}
-	fence   lane[fenceResult]
-	proof   lane[Proof]
+	fence lane[fenceResult]
+	proof lane[Proof]
+	// changed, unless nil, is closed when those who wait for a flight are to look again.
+	changed chan struct{}
 	// Each keeps the last failure of its kind of request until asking again makes sense: a watch that broke says
 	// nothing about lists.
 	fenceHold, listHold, watchHold hold
 	// level is the UID of the priority level of the last request.
 	level string
+	// patience, unless 0, is the time for a request in place of Options.RequestTimeout.
+	patience time.Duration
 }
 
 // quiet says that a store at or past base, or if exact one that stands at base, lacks
@@ -78,9 +89,22 @@ func (q *quiet) covers(storeRV string) bool {
 	return Passed(storeRV, q.base)
 }
 
-type waiter struct {
-	rv     string
-	cancel context.CancelFunc
+// register sets the cache, unless it is that of the same source already.
+func (r *resource) register(view CacheView, source *rvtracker.Source) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if source != nil && r.source == source {
+		return false
+	}
+	r.view, r.source, r.counted = view, source, count{}
+	r.quiet, r.quietAt, r.maxStore, r.held = quiet{}, "", "", ""
+	return true
+}
+
+func (r *resource) trackedBy() *rvtracker.Source {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.source
 }
 
 // sample reads the store's RV. It must be called with mu held, so that what it notes
@@ -183,12 +207,13 @@ func (r *resource) note(ctx context.Context, f Fence) verdict {
 	held := r.held
 	r.mu.Unlock()
 	if v == fenceRewound {
-		klog.FromContext(ctx).Info("Server's resource versions went backward; all freshness proofs are void",
+		klog.FromContext(ctx).Info("Resource versions went backward; all proofs are void",
 			"resource", r.gvr.GroupResource().String(), "from", rewind.From, "to", rewind.To, "cacheHeldAt", held)
 		r.p.opts.Metrics.Rewind(r.gvr)
-		if r.p.opts.OnRewind != nil {
+		if r.p.opts.OnRewind != nil && r.trackedBy() == nil {
 			r.p.opts.OnRewind(rewind)
 		}
+		r.p.tell(func(o Observer) { o.Rewound(r.gvr) })
 	}
 	return v
 }
@@ -265,6 +290,13 @@ func (r *resource) oldestFenceLocked(asOf time.Time) (Fence, bool) {
 	return Fence{}, false
 }
 
+// takenSince reports whether the newest fence was taken after then.
+func (r *resource) takenSince(then time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.fences) > 0 && r.fences[len(r.fences)-1].TakenAt.After(then)
+}
+
 // behindFor is a lower bound on how long a change at rv has been committed.
 func (r *resource) behindFor(rv string, now time.Time) time.Duration {
 	r.mu.Lock()
@@ -277,38 +309,15 @@ func (r *resource) behindFor(rv string, now time.Time) time.Duration {
 	return 0
 }
 
-// waitFor gives the cache up to d to pass rv. Observe ends it early; whether it has
-// been passed is for the caller to look at.
+// waitFor gives the cache up to d to pass rv. Whether it has been passed is for the caller to look at.
 func (r *resource) waitFor(ctx context.Context, rv string, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	w := &waiter{rv: rv, cancel: cancel}
 	r.mu.Lock()
 	view := r.view
-	r.waiters[w] = struct{}{}
 	r.mu.Unlock()
-	defer func() {
-		r.mu.Lock()
-		delete(r.waiters, w)
-		r.mu.Unlock()
-	}()
 	if view.WaitFor(ctx, rv) != nil {
 		// A cache that refuses to wait, as one that runs no waker does, gets the time anyway.
 		<-ctx.Done()
-	}
-}
-
-// observe wakes those who wait for rv, and sees what a look now and then may miss.
-func (r *resource) observe(rv string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.left(rv)
-	for w := range r.waiters {
-		if Passed(rv, w.rv) {
-			w.cancel()
-		}
-	}
-	if r.held != "" && Less(rv, r.held) {
-		r.held = ""
 	}
 }

@@ -37,7 +37,7 @@ func TestRewind(t *testing.T) {
 		{
 			name: "the store is relisted", small: -1, to: 105,
 			then: func(w *world) { w.view.sync(w.api.bump(0)) },
-			want: Proven, method: MethodFence,
+			want: Proven, method: methodFence,
 		}, {
 			name: "the store is relisted, and stale again", small: -1, to: 105,
 			then: func(w *world) {
@@ -155,20 +155,6 @@ func TestRewindUnderAFence(t *testing.T) {
 	})
 }
 
-func TestObserveSeesTheStoreGoBack(t *testing.T) {
-	inWorld(t, Options{}, func(w *world) {
-		require.True(w, w.prove(time.Now()).Fresh())
-		w.api.restore(105)
-		time.Sleep(time.Second)
-		w.requireUnknown(w.prove(time.Now()), ReasonRewind)
-		time.Sleep(time.Second)
-		w.p.Observe(leases, "105") // and on, before anybody looks
-		w.api.bump(20)
-		w.view.sync(w.api.bump(0))
-		require.True(w, w.prove(time.Now()).Fresh())
-	})
-}
-
 // The bookmark that ends a proof by watch is past the fence: a restore to between the two was not seen, and the proof
 // held for what the new history has there.
 func TestRewindToBelowABookmark(t *testing.T) {
@@ -191,7 +177,7 @@ func TestRewindDuringAProof(t *testing.T) {
 		w.api.restore(105)
 		after := w.takeFence()
 		w.view.sync(105)
-		w.p.Observe(leases, "105")
+		w.p.Known(leases)
 		r := w.p.resource(leases)
 		require.False(w, r.settled(quiet{base: "105", upTo: "180"}, before), "it is of the history that is gone")
 		require.True(w, r.settled(quiet{base: "105", upTo: "105"}, after))

@@ -47,8 +47,7 @@ type storeView struct {
 }
 
 // StoreView makes a CacheView of an informer's store. wait is WaitFor, such as
-// rvtracker.Source.Wait; if nil the store is polled every 5 ms while somebody waits,
-// and Prover.Observe makes that unnecessary.
+// rvtracker.Source.Wait; if nil the store is polled every 5 ms while somebody waits.
 func StoreView(store Store, wait func(ctx context.Context, rv string) error) CacheView {
 	return &storeView{store: store, wait: wait}
 }

@@ -11,41 +11,20 @@ import (
 var (
 	breakerOpen = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem: subsystem, Name: "breaker_open", StabilityLevel: metrics.ALPHA,
-		Help: "1 while the controller's circuit breaker is open because a cache was shown to be stale, 0 while it is closed.",
+		Help: "1 while the controller's breaker is open because a live read has shown a stale cache, else 0.",
 	}, []string{"controller"})
 	breakerTrips = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "breaker_trips_total", StabilityLevel: metrics.ALPHA,
-		Help: "Number of times the controller's circuit breaker opened.",
+		Help: "Number of times the controller's breaker opened.",
 	}, []string{"controller"})
 	heldPasses = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "breaker_held_passes_total", StabilityLevel: metrics.ALPHA,
-		Help: "Number of passes that marked no silent node because the circuit breaker was open and live reads failed.",
+		Help: "Number of passes in which node lifecycle marked no silent node because the breaker was open and live reads failed.",
 	}, []string{"controller"})
 	verifications = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "verifications_total", StabilityLevel: metrics.ALPHA,
-		Help: "Number of times what a disruptive action depends on was verified, by what it was judged by last and whether it was confirmed, refuted or neither.",
+		Help: "Number of times the controller verified the reason for a disruptive action, by evidence (proof, list or get) and outcome (confirmed, refuted, or put off).",
 	}, []string{"controller", "group", "resource", "by", "outcome"})
-)
-
-// Evidence is what a verification was judged by last.
-type Evidence string
-
-// What a verification may be judged by.
-const (
-	ByProof Evidence = "Proof"
-	ByList  Evidence = "List"
-	ByGet   Evidence = "Get"
-)
-
-// Verdict is the outcome of a verification.
-type Verdict string
-
-// The outcomes of a verification. Refuted means that the action was rightly not taken, Inconclusive
-// that it was put off.
-const (
-	Confirmed    Verdict = "Confirmed"
-	Refuted      Verdict = "Refuted"
-	Inconclusive Verdict = "Inconclusive"
 )
 
 // InitBreaker makes the series of a controller's circuit breaker exist at zero. Call it after Register.
@@ -53,18 +32,6 @@ func InitBreaker(controller string) {
 	breakerOpen.WithLabelValues(controller).Set(0)
 	breakerTrips.WithLabelValues(controller).Add(0)
 	heldPasses.WithLabelValues(controller).Add(0)
-}
-
-// InitVerifications makes the series of a controller's verifications exist at zero. Call it after
-// Register.
-func InitVerifications(controller string, resources ...schema.GroupResource) {
-	for _, r := range resources {
-		for _, by := range []Evidence{ByProof, ByList, ByGet} {
-			for _, outcome := range []Verdict{Confirmed, Refuted, Inconclusive} {
-				verifications.WithLabelValues(controller, r.Group, r.Resource, string(by), string(outcome)).Add(0)
-			}
-		}
-	}
 }
 
 // BreakerOpened counts a trip of a controller's circuit breaker.
@@ -79,7 +46,7 @@ func BreakerClosed(controller string) { breakerOpen.WithLabelValues(controller).
 // HeldPass counts a pass that could judge no silent node.
 func HeldPass(controller string) { heldPasses.WithLabelValues(controller).Inc() }
 
-// Verification counts the verification of what a disruptive action depends on.
-func Verification(controller string, r schema.GroupResource, by Evidence, outcome Verdict) {
-	verifications.WithLabelValues(controller, r.Group, r.Resource, string(by), string(outcome)).Inc()
+// Verifications adds n to the verifications of what a controller's disruptive actions depend on.
+func Verifications(controller string, r schema.GroupResource, by, outcome string, n int) {
+	verifications.WithLabelValues(controller, r.Group, r.Resource, by, outcome).Add(float64(n))
 }

@@ -8,63 +8,26 @@ import "k8s.io/component-base/metrics"
 var (
 	cancelledEvictions = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "cancelled_evictions_total", StabilityLevel: metrics.ALPHA,
-		Help: "Number of evictions that were due by the cache and not carried out because the server's state did not call for them, by reason.",
+		Help: "Number of evictions that were due by the cache and that the controller cancelled by the server's state, by reason.",
 	}, []string{"controller", "reason"})
 	evictionWaits = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "eviction_waits_total", StabilityLevel: metrics.ALPHA,
-		Help: "Number of times an eviction that was due was put off, by what could not be had for it.",
+		Help: "Number of times the controller put off an eviction that was due, by cause: it could not verify the taint, or its requests failed.",
 	}, []string{"controller", "cause"})
 	waitingEvictions = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem: subsystem, Name: "waiting_evictions", StabilityLevel: metrics.ALPHA,
-		Help: "Number of evictions that are due and wait until it can be known whether the server's state calls for them.",
+		Help: "Number of evictions that are due and that the controller puts off until it can verify them.",
 	}, []string{"controller"})
 )
 
-// CancelReason is why an eviction was not carried out.
-type CancelReason string
-
-// The reasons to cancel an eviction.
-const (
-	// CancelNotTainted: the taint is gone, or the node or device that had it.
-	CancelNotTainted CancelReason = "NotTainted"
-	// CancelTolerated: the pod tolerates the taints for ever.
-	CancelTolerated CancelReason = "Tolerated"
-	// CancelTooEarly: the pod tolerates the taints for longer; the eviction is put off until then.
-	CancelTooEarly CancelReason = "TooEarly"
-	// CancelReplaced: another pod has the name now, or it is elsewhere.
-	CancelReplaced CancelReason = "Replaced"
-)
-
-// WaitCause is why an eviction waits.
-type WaitCause string
-
-// The causes of a wait.
-const (
-	// WaitUnknown: the cache is not proven fresh, and a live read gave no answer.
-	WaitUnknown WaitCause = "StateUnknown"
-	// WaitFailed: the requests that evict the pod failed.
-	WaitFailed WaitCause = "RequestFailed"
-)
-
-// InitEvictions makes the series of a controller that evicts pods exist at zero. Call it after Register.
-func InitEvictions(controller string) {
-	for _, reason := range []CancelReason{CancelNotTainted, CancelTolerated, CancelTooEarly, CancelReplaced} {
-		cancelledEvictions.WithLabelValues(controller, string(reason)).Add(0)
-	}
-	for _, cause := range []WaitCause{WaitUnknown, WaitFailed} {
-		evictionWaits.WithLabelValues(controller, string(cause)).Add(0)
-	}
-	waitingEvictions.WithLabelValues(controller).Add(0)
+// CancelledEvictions adds n to the evictions that were not carried out.
+func CancelledEvictions(controller, reason string, n int) {
+	cancelledEvictions.WithLabelValues(controller, reason).Add(float64(n))
 }
 
-// EvictionCancelled counts an eviction that was not carried out.
-func EvictionCancelled(controller string, reason CancelReason) {
-	cancelledEvictions.WithLabelValues(controller, string(reason)).Inc()
-}
-
-// EvictionWaits counts an eviction that was put off.
-func EvictionWaits(controller string, cause WaitCause) {
-	evictionWaits.WithLabelValues(controller, string(cause)).Inc()
+// EvictionWaits adds n to the times that an eviction was put off.
+func EvictionWaits(controller, cause string, n int) {
+	evictionWaits.WithLabelValues(controller, cause).Add(float64(n))
 }
 
 // WaitingEvictions adds n to the evictions that wait now.

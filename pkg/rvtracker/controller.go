@@ -4,6 +4,7 @@
 package rvtracker
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -71,7 +72,7 @@ func (t *Tracker) ForController(name string, stores map[schema.GroupResource]Sto
 			c.plain = append(c.plain, s)
 		}
 	}
-	sortSources(c.list)
+	slices.SortStableFunc(c.list, bySource)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range c.list {
@@ -235,7 +236,7 @@ func (c *Controller) Clear(name types.NamespacedName, ownerUID types.UID) {
 		return
 	}
 	o.each(o.release)
-	c.t.finish(o, OutcomeCleared, c.t.opts.Clock.Now())
+	c.t.finish(o, outcomeCleared, c.t.opts.Clock.Now())
 }
 
 func (c *Controller) add(hash uint32, name types.NamespacedName, uid types.UID) *owner {
@@ -370,25 +371,25 @@ func (c *Controller) notReady(o *owner, name types.NamespacedName, s *Source, no
 func (s *Source) why(r *record) (why Why, awaited string, deleting types.UID) {
 	switch {
 	case s.held && !s.pardoned:
-		return WhyRelist, "", ""
+		return whyRelist, "", ""
 	case s.doubted:
-		return WhyDoubt, "", ""
+		return whyDoubt, "", ""
 	case !s.floor.isZero():
 		v := s.floor
 		if r != nil && r.idx >= 0 && v.less(r.awaited()) {
 			v = r.awaited()
 		}
-		return WhyRegressed, v.String(), ""
+		return whyRegressed, v.String(), ""
 	case r == nil:
 		return WhyUnproven, "", ""
 	case r.idx >= 0:
-		return WhyWrite, r.awaited().String(), ""
+		return whyWrite, r.awaited().String(), ""
 	case r.flags&flagSuspect != 0:
-		return WhySuspect, r.awaited().String(), ""
+		return whySuspect, r.awaited().String(), ""
 	case r.hasDeletes():
-		return WhyDelete, "", r.extra.deletes[0].uid
+		return whyDelete, "", r.extra.deletes[0].uid
 	case r.flags&flagUnproven != 0:
 		return WhyUnproven, "", ""
 	}
-	return WhyWrite, r.awaited().String(), ""
+	return whyWrite, r.awaited().String(), ""
 }

@@ -104,7 +104,7 @@ func TestReadYourWrites(t *testing.T) {
 				e := requireNotReady(t, err)
 				require.True(t, e.Parked())
 				require.NotEmpty(t, e.AwaitedRV)
-				require.Equal(t, WhyWrite, e.Why)
+				require.Equal(t, whyWrite, e.Why)
 				require.NotEmpty(t, e.Error())
 			})
 		}
@@ -152,7 +152,7 @@ func TestParkAndWake(t *testing.T) {
 	require.Equal(t, []types.NamespacedName{dsB}, b.takeWoken())
 	require.Equal(t, 2, b.metrics.waits[OutcomeSeen])
 	require.Zero(t, b.metrics.parked["daemonset"])
-	require.Empty(t, b.tracker.Waiting())
+	require.Empty(t, b.tracker.waiting())
 }
 
 func TestClearWakesAParkedOwner(t *testing.T) {
@@ -196,7 +196,7 @@ func TestDeletes(t *testing.T) {
 			b.pods.change("5", put(pod1, "p1"))
 			b.c.Deleted(dsA, "u", pods, pod1, "p1")
 			e := requireNotReady(t, b.c.EnsureReady(dsA))
-			require.Equal(t, WhyDelete, e.Why)
+			require.Equal(t, whyDelete, e.Why)
 			require.Equal(t, types.UID("p1"), e.DeletingUID)
 			b.pods.change("6", tc.event)
 			if !tc.ready {
@@ -220,7 +220,7 @@ func TestDeleteOfAnObjectNotYetSeen(t *testing.T) {
 	requireNotReady(t, b.c.EnsureReady(dsA))
 	b.pods.change("10", put(pod1, "p1"))
 	require.Empty(t, b.takeWoken(), "absent before its creation is not gone")
-	require.Equal(t, WhyDelete, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	require.Equal(t, whyDelete, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
 	b.pods.change("12", drop(pod1))
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
 }
@@ -230,7 +230,7 @@ func TestWithoutRunNothingIsParked(t *testing.T) {
 	b.tracker.running = false
 	b.c.WroteAt(dsA, "u", pods, "10")
 	require.False(t, requireNotReady(t, b.c.EnsureReady(dsA)).Parked())
-	require.Empty(t, b.tracker.Waiting())
+	require.Empty(t, b.tracker.waiting())
 	b.pods.apply("10")
 	require.NoError(t, b.c.EnsureReady(dsA))
 }
@@ -261,28 +261,25 @@ func TestRegisterIsIdempotent(t *testing.T) {
 	require.NotContains(t, c.sources, sets)
 	late := &hookedStore{}
 	late.apply("42")
-	require.Equal(t, "42", b.tracker.Register(pods, late).RV(), "a store that synced before")
+	require.Equal(t, "42", b.tracker.Register(pods, late).pos().String(), "a store that synced before")
 }
 
 func TestIntrospection(t *testing.T) {
 	b := newBench(t, Options{})
 	b.pods.apply("5")
-	handler := NewDelivery("ds")
-	handler.Bookmark("4")
-	b.source(pods).Follow(func() []*Delivery { return []*Delivery{handler} })
 	b.c.WroteAt(dsB, "ub", pods, "10")
 	b.c.WroteAt(dsA, "ua", pods, "11")
 	requireNotReady(t, b.c.EnsureReady(dsB))
 	requireNotReady(t, b.c.EnsureReady(dsA))
-	w := b.tracker.Waiting()
+	w := b.tracker.waiting()
 	require.Len(t, w, 2)
-	require.Equal(t, Wait{Controller: "daemonset", Owner: dsA, OwnerUID: "ua", Resource: pods, Why: WhyWrite,
+	require.Equal(t, Wait{Controller: "daemonset", Owner: dsA, OwnerUID: "ua", Resource: pods, Why: whyWrite,
 		AwaitedRV: "11", SeenRV: "5", Since: b.clock.Now()}, w[0])
 	require.Equal(t, dsB, w[1].Owner)
-	require.Equal(t, []SourceInfo{
-		{Resource: pods, StoreRV: "5", Records: 2, Hooked: true, Delivered: []DeliveryInfo{{"ds", "4"}}},
+	require.Equal(t, []sourceInfo{
+		{Resource: pods, StoreRV: "5", Records: 2, Hooked: true},
 		{Resource: sets, Hooked: true},
-	}, b.tracker.Sources())
+	}, b.tracker.infos())
 }
 
 func TestMetricsOfIgnoredRVs(t *testing.T) {

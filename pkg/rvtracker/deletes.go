@@ -99,7 +99,7 @@ func (t *Tracker) applyDeletes(checks []deleteCheck, now time.Time) {
 }
 
 // leftSide lets a record go that nothing but its RV may still hold back.
-func (t *Tracker) leftSide(r *record, outcome Outcome, now time.Time) {
+func (t *Tracker) leftSide(r *record, outcome string, now time.Time) {
 	if r.hasDeletes() {
 		return
 	}

@@ -10,7 +10,7 @@
 //   - EnsureReady returns nil only if every cache that the controller reads has
 //     reached every RV that WroteAt recorded for the owner, and no longer holds
 //     alive what Deleted recorded; or the record was dropped for one of the
-//     reasons of Outcome, each of which is counted.
+//     reasons of the Outcome constants, each of which is counted.
 //   - An owner that is refused is parked in one step with the check, and woken
 //     once the caches have caught up. It is never lost: a safety timer takes
 //     fences (consistent reads), and a wait ends by being seen, by a proven
@@ -50,9 +50,9 @@
 //
 // # Caches of different times
 //
-// An informer lists anew when it cannot resume its watch, and then the world may have jumped by more than the
+// An informer relists when it cannot resume its watch, and then the world may have jumped by more than the
 // others have seen: after a restore of etcd with bumped revisions nothing goes backward, and each informer
-// is told 410 and lists anew on its own. Who reads them together sees a mix of two times, which never was.
+// is told 410 and relists on its own. Who reads them together sees a mix of two times, which never was.
 // So with Options.Prover a relist of one cache has every owner of every controller that reads it wait until
 // that controller's other caches are proven as new as the relist. The hold is in place before the new content
 // can be read. What had passed EnsureReady by then goes on. Nothing is proven before somebody waits for it;

@@ -24,7 +24,7 @@ const (
 	// outsideInterval is how far apart two rewinds that Rewound is told of have to be, to be taken for two: the
 	// same one is found for every resource that is looked at.
 	outsideInterval = time.Minute
-	// minSpreadInterval and maxSpreadInterval bound how soon all caches are listed anew once more, and those of one
+	// minSpreadInterval and maxSpreadInterval bound how soon all caches are relisted once more, and those of one
 	// resource. The interval doubles, and is the least again after twice the longest.
 	minSpreadInterval = 5 * time.Second
 	maxSpreadInterval = 5 * time.Minute
@@ -109,7 +109,7 @@ func (t *Tracker) confirm(now time.Time) {
 	}
 }
 
-// spread has every other source doubted, and asks for all caches to be listed anew. Who is freed by the
+// spread has every other source doubted, and asks for all caches to be relisted. Who is freed by the
 // rewind is woken after this, and finds the doubts; but not if it is too soon after the last one, when both come later.
 func (t *Tracker) spread(from *Source, now time.Time) {
 	if t.opts.OnRewind == nil {
@@ -130,7 +130,7 @@ func (t *Tracker) spread(from *Source, now time.Time) {
 	t.call(func(error) { t.opts.OnRewind() }, nil)
 }
 
-// beDoubted begins a doubt: about all that the store shows, or, if it was listed anew, about that list.
+// beDoubted begins a doubt: about all that the store shows, or, if it was relisted, about that list.
 func (s *Source) beDoubted(relisted bool) {
 	s.doubted, s.replaced = true, relisted
 	s.doubt = doubt{since: s.t.opts.Clock.Now(), at: s.pos(), seq: s.t.fenceSeq, self: relisted}

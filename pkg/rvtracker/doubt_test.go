@@ -39,7 +39,7 @@ func rewound(t *testing.T, live restoredFencer, setsRV string) (b *bench, relist
 	requireNotReady(t, b.c.EnsureReady(dsA))
 	b.safety(10 * time.Second)
 	require.Equal(t, 1, b.metrics.count("rewind"))
-	require.Equal(t, 1, *relists, "every cache is to be listed anew")
+	require.Equal(t, 1, *relists, "every cache is to be relisted")
 	return b, relists
 }
 
@@ -48,12 +48,12 @@ func TestARewindOfOneResourceIsOneOfAll(t *testing.T) {
 	b, relists := rewound(t, live, "99")
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken(), "its write is lost")
 	requireNotReady(t, b.c.EnsureReady(dsA))
-	require.Equal(t, WhyDoubt, b.tracker.Sources()[1].Blocked, "sets: nothing has shown yet how they stand")
+	require.Equal(t, whyDoubt, b.tracker.infos()[1].Blocked, "sets: nothing has shown yet how they stand")
 
 	b.safety(time.Second)
 	require.Equal(t, 2, b.metrics.count("rewind"))
 	require.Equal(t, 1, *relists, "that was the same rewind")
-	require.Equal(t, WhyRelist, b.tracker.Sources()[1].Blocked)
+	require.Equal(t, whyRelist, b.tracker.infos()[1].Blocked)
 	b.pods.apply("63")
 	require.Empty(t, b.takeWoken())
 	b.sets.apply("63")
@@ -77,8 +77,8 @@ func TestADoubtedStoreIsListedAnewBeforeItIsTrusted(t *testing.T) {
 	requireNotReady(t, b.c.EnsureReady(dsA))
 	b.safety(time.Second)
 	e := requireNotReady(t, b.c.EnsureReady(dsA))
-	require.Equal(t, WhyDoubt, e.Why, "a fence above 50 does not tell which history the store shows")
-	require.ErrorContains(t, e, "rewound")
+	require.Equal(t, whyDoubt, e.Why, "a fence above 50 does not tell which history the store shows")
+	require.ErrorContains(t, e, "went backward")
 	b.sets.relist("62", nil)
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
 	require.NoError(t, b.c.EnsureReady(dsA))
@@ -95,10 +95,10 @@ func TestAMoveAloneDoesNotEndADoubt(t *testing.T) {
 	b.safety(time.Second) // no answer for sets
 	b.sets.apply("101")   // an event of the stream before
 	require.Empty(t, b.takeWoken())
-	require.Equal(t, WhyDoubt, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	require.Equal(t, whyDoubt, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
 	live[sets] = "62"
 	b.safety(5 * time.Second)
-	require.Equal(t, WhyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	require.Equal(t, whyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
 }
 
 func TestAFenceFromBeforeTheDoubtDoesNotEndIt(t *testing.T) {
@@ -106,10 +106,10 @@ func TestAFenceFromBeforeTheDoubtDoesNotEndIt(t *testing.T) {
 	b.pods.apply("100")
 	b.sets.apply("50")
 	early := b.source(sets).BeginFence()
-	require.Equal(t, VerdictRewind, b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62"))
+	require.Equal(t, verdictRewind, b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62"))
 	b.sets.apply("51")
-	require.Equal(t, VerdictConsistent, b.source(sets).ObserveFence(early, "90"))
-	require.Equal(t, WhyDoubt, b.tracker.Sources()[1].Blocked)
+	require.Equal(t, verdictConsistent, b.source(sets).ObserveFence(early, "90"))
+	require.Equal(t, whyDoubt, b.tracker.infos()[1].Blocked)
 	require.False(t, b.source(sets).Reached("51"))
 	b.sets.relist("51", nil)
 	require.False(t, b.source(sets).Reached("51"))
@@ -117,13 +117,13 @@ func TestAFenceFromBeforeTheDoubtDoesNotEndIt(t *testing.T) {
 	require.True(t, b.source(sets).Reached("51"))
 }
 
-// A quiet resource in an etcd of its own is listed anew at the resource version that its store had.
+// A quiet resource in an etcd of its own is relisted at the resource version that its store had.
 func TestADoubtEndsThoughTheStoreStandsStill(t *testing.T) {
 	b, _ := rewound(t, restoredFencer{pods: "62", sets: "500"}, "500")
 	b.pods.apply("63")
 	b.takeWoken()
 	b.safety(time.Second)
-	require.Equal(t, WhyDoubt, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	require.Equal(t, whyDoubt, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
 	b.safety(time.Minute)
 	require.Empty(t, b.takeWoken(), "time proves nothing")
 	b.sets.relist("500", nil)
@@ -166,9 +166,9 @@ func TestADoubtOfAPlainStore(t *testing.T) {
 		plain := &plainStore{rv: "500"}
 		c := b.tracker.ForController("plain", map[schema.GroupResource]Store{sets: plain}, func(types.NamespacedName) {})
 		b.pods.apply("100")
-		require.Equal(t, VerdictRewind, b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62"))
+		require.Equal(t, verdictRewind, b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62"))
 		b.safety(time.Second)
-		require.Equal(t, WhyDoubt, requireNotReady(t, c.EnsureReady(dsA)).Why)
+		require.Equal(t, whyDoubt, requireNotReady(t, c.EnsureReady(dsA)).Why)
 		if moves {
 			plain.set("501", nil)
 		} else {
@@ -187,12 +187,12 @@ func TestAnEventFromBeforeTheRestoreEndsNoHold(t *testing.T) {
 	requireNotReady(t, b.c.EnsureReady(dsA))
 	b.pods.apply("101")
 	require.Empty(t, b.takeWoken())
-	require.Equal(t, WhyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	require.Equal(t, whyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
 	b.pods.relist("63", nil)
 	b.takeWoken()
 	b.sets.apply("51")
 	require.Empty(t, b.takeWoken())
-	require.Equal(t, WhyDoubt, requireNotReady(t, b.c.EnsureReady(dsA)).Why, "50 may lie before the restore, and 51 does")
+	require.Equal(t, whyDoubt, requireNotReady(t, b.c.EnsureReady(dsA)).Why, "50 may lie before the restore, and 51 does")
 	b.sets.relist("62", nil)
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
 	require.NoError(t, b.c.EnsureReady(dsA))
@@ -210,7 +210,7 @@ func TestAListAheadOfAHoldIsLookedAt(t *testing.T) {
 			b.takeWoken()
 			fencer[pods] = live
 			b.pods.relist("105", nil)
-			require.Equal(t, WhyDoubt, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+			require.Equal(t, whyDoubt, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
 			b.safety(5 * time.Second)
 			if live == "120" {
 				require.Equal(t, []types.NamespacedName{dsA}, b.takeWokenNow())
@@ -219,7 +219,7 @@ func TestAListAheadOfAHoldIsLookedAt(t *testing.T) {
 				return
 			}
 			b.safety(time.Second)
-			require.Equal(t, WhyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+			require.Equal(t, whyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
 			require.Equal(t, 2, *relists)
 		})
 	}
@@ -310,7 +310,7 @@ func TestARewindIsConfirmedByACoreResource(t *testing.T) {
 				store := &hookedStore{}
 				s := b.tracker.Register(tc.resource, store)
 				store.relist("100", nil)
-				require.Equal(t, VerdictRewind, s.ObserveFence(s.BeginFence(), "62"))
+				require.Equal(t, verdictRewind, s.ObserveFence(s.BeginFence(), "62"))
 			}
 			b.pump()
 			require.Zero(t, relists)
@@ -353,8 +353,8 @@ func TestABuiltInResourceSpreadsItsRewindAtOnce(t *testing.T) {
 	b.c.WroteAt(dsA, "u", sets, "101")
 	requireNotReady(t, b.c.EnsureReady(dsA))
 	s := b.source(sets)
-	require.Equal(t, VerdictRewind, s.ObserveFence(s.BeginFence(), "62"))
-	require.Equal(t, WhyDoubt, b.tracker.Sources()[0].Blocked)
+	require.Equal(t, verdictRewind, s.ObserveFence(s.BeginFence(), "62"))
+	require.Equal(t, whyDoubt, b.tracker.infos()[0].Blocked)
 	requireNotReady(t, b.c.EnsureReady(dsA))
 	b.pump()
 	require.Equal(t, 1, relists)

@@ -18,32 +18,32 @@ import (
 // as temporary, and the owner goes on waiting.
 var ErrUnprovable = errors.New("live resource version cannot be proven")
 
-// ErrRewound is returned to a waiter whose RV will not come, because the
+// errRewound is returned to a waiter whose RV will not come, because the
 // server's RVs went backward.
-var ErrRewound = errors.New("resource versions went backward")
+var errRewound = errors.New("resource versions went backward")
 
-// ErrUnregistered is returned to a waiter whose store is no longer followed.
-var ErrUnregistered = errors.New("the store is not registered any more")
+// errUnregistered is returned to a waiter whose store is no longer followed.
+var errUnregistered = errors.New("the store is no longer registered")
 
 // Why an owner waits.
 type Why string
 
 const (
-	// WhyWrite: the store has not reached an RV that the owner's controller wrote.
-	WhyWrite Why = "Write"
-	// WhyDelete: the store still holds alive an object that was deleted for the owner.
-	WhyDelete Why = "Delete"
-	// WhySuspect: a write came back with an RV that the store held before it was sent;
+	// whyWrite: the store has not reached an RV that the owner's controller wrote.
+	whyWrite Why = "Write"
+	// whyDelete: the store still holds alive an object that was deleted for the owner.
+	whyDelete Why = "Delete"
+	// whySuspect: a write came back with an RV that the store held before it was sent;
 	// a fence has to say whether the server's RVs went backward.
-	WhySuspect Why = "Suspect"
-	// WhyRegressed: the store went back to an older RV and has not caught up.
-	WhyRegressed Why = "Regressed"
-	// WhyRelist: the server was rewound and the store still holds what was before.
-	WhyRelist Why = "Relist"
-	// WhyDoubt: another resource shows that the server was rewound; this one has to be looked at, and its
-	// store listed anew.
-	WhyDoubt Why = "Doubt"
-	// WhyUnproven: another cache that the controller reads was listed anew, and this one is not proven as
+	whySuspect Why = "Suspect"
+	// whyRegressed: the store went back to an older RV and has not caught up.
+	whyRegressed Why = "Regressed"
+	// whyRelist: the server was rewound and the store still holds what was before.
+	whyRelist Why = "Relist"
+	// whyDoubt: another resource shows that the server was rewound; this one has to be looked at, and its
+	// store relisted.
+	whyDoubt Why = "Doubt"
+	// WhyUnproven: another cache that the controller reads was relisted, and this one is not proven as
 	// new as that.
 	WhyUnproven Why = "Unproven"
 	// WhyUnsettled: the answer to a write was lost, so that its RV is not known. The tracker leaves that to
@@ -62,11 +62,11 @@ type NotReadyError struct {
 	Resource schema.GroupResource
 	// Why is the kind of wait.
 	Why Why
-	// AwaitedRV is the RV to be reached; empty for WhyDelete, WhyRelist, WhyDoubt and WhyUnproven.
+	// AwaitedRV is the RV to be reached; empty if a deletion, a relist or a proof is waited for.
 	AwaitedRV string
 	// SeenRV is what the store had reached; empty if nothing yet.
 	SeenRV string
-	// DeletingUID is the object still seen alive, for WhyDelete.
+	// DeletingUID is the object still seen alive, if a deletion is waited for.
 	DeletingUID types.UID
 	// Waiting is how long the owner has been parked; 0 at the first refusal.
 	Waiting time.Duration
@@ -81,7 +81,7 @@ func (e *NotReadyError) Parked() bool { return e.parked }
 
 // Error implements error.
 func (e *NotReadyError) Error() string {
-	return fmt.Sprintf("%s of %s: cache of %s at resource version %q awaits %s (waiting %s)",
+	return fmt.Sprintf("%s of %s: cache of %s at resource version %q waits for %s (for %s)",
 		e.Controller, e.Owner, e.Resource, e.SeenRV, e.Why.awaits(e.AwaitedRV, e.DeletingUID), e.Waiting)
 }
 
@@ -90,16 +90,16 @@ func (e *NotReadyError) Awaits() string { return e.Why.awaits(e.AwaitedRV, e.Del
 
 func (w Why) awaits(rv string, deleting types.UID) string {
 	switch w {
-	case WhyDelete:
+	case whyDelete:
 		return fmt.Sprintf("the deletion of UID %q", deleting)
-	case WhyRelist:
-		return "a relist after the server was rewound"
-	case WhyDoubt:
-		return "a relist and a consistent read, after the server was rewound for another resource"
+	case whyRelist:
+		return "a relist, because resource versions went backward"
+	case whyDoubt:
+		return "a relist and a consistent read, because resource versions of another resource went backward"
 	case WhyUnproven:
-		return "a proof that it is as new as another cache, which was listed anew"
+		return "a proof that it is as new as another cache, which was relisted"
 	case WhyUnsettled:
-		return "a proof that it is as new as the loss of the answer to a write"
+		return "a proof as of the write whose answer was lost"
 	}
 	return fmt.Sprintf("resource version %q", rv)
 }

@@ -20,18 +20,18 @@ type FenceToken struct {
 	top         version // the highest RV known to have been live in this epoch
 }
 
-// Verdict is what the tracker made of a fence.
-type Verdict string
+// verdict is what the tracker made of a fence.
+type verdict string
 
 const (
-	// VerdictConsistent: nothing seen before the fence is above it.
-	VerdictConsistent Verdict = "Consistent"
-	// VerdictRewind: the server's RVs went backward; a new epoch has begun.
-	VerdictRewind Verdict = "Rewind"
-	// VerdictOutdated: another fence proved a rewind meanwhile, or the store was unregistered; this one says nothing.
-	VerdictOutdated Verdict = "Outdated"
-	// VerdictIncomparable: the fence's RV cannot be compared.
-	VerdictIncomparable Verdict = "Incomparable"
+	// verdictConsistent: nothing seen before the fence is above it.
+	verdictConsistent verdict = "Consistent"
+	// verdictRewind: the server's RVs went backward; a new epoch has begun.
+	verdictRewind verdict = "Rewind"
+	// verdictOutdated: another fence proved a rewind meanwhile, or the store was unregistered; this one says nothing.
+	verdictOutdated verdict = "Outdated"
+	// verdictIncomparable: the fence's RV cannot be compared.
+	verdictIncomparable verdict = "Incomparable"
 )
 
 // BeginFence must be called before the consistent read of the source's resource
@@ -58,7 +58,7 @@ func (s *Source) beginFence() FenceToken {
 // one began proves a rewind: a new epoch begins, records that cannot be fulfilled any more are dropped,
 // their owners woken, and if the store still shows the time before the rewind,
 // every owner of every controller that reads it waits until it is relisted.
-func (s *Source) ObserveFence(token FenceToken, rv string) Verdict {
+func (s *Source) ObserveFence(token FenceToken, rv string) verdict {
 	v, ok := parseVersion(rv)
 	t := s.t
 	now := t.opts.Clock.Now()
@@ -68,10 +68,10 @@ func (s *Source) ObserveFence(token FenceToken, rv string) Verdict {
 		if !s.unregistered {
 			t.opts.Metrics.Incomparable(s.resource, OriginFence)
 		}
-		return VerdictIncomparable
+		return verdictIncomparable
 	}
 	if token.src != s || token.epoch != s.epoch || s.unregistered {
-		return VerdictOutdated
+		return verdictOutdated
 	}
 	s.lastProof = now
 	if s.blocked && s.answering.IsZero() {
@@ -80,10 +80,10 @@ func (s *Source) ObserveFence(token FenceToken, rv string) Verdict {
 	t.drain(&s.line, now)
 	if v.less(token.top) || s.anyAbove(token, v) {
 		s.rewind(token, v, now)
-		return VerdictRewind
+		return verdictRewind
 	}
 	s.confirm(token, v, now)
-	return VerdictConsistent
+	return verdictConsistent
 }
 
 // anyAbove looks for a write made before the fence with an RV above it.
@@ -130,7 +130,7 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	s.epoch++
 	s.live = v
 	t.opts.Metrics.Rewind(s.resource)
-	t.info("Server's resource versions went backward; starting a new epoch", "resource", s.resource.String(),
+	t.info("Resource versions went backward; a new epoch begins", "resource", s.resource.String(),
 		"epoch", s.epoch, "live", v.String(), "store", s.pos().String())
 
 	known := s.doubted && !s.doubt.self // It is the rewind that the doubt was about.
@@ -213,7 +213,7 @@ func (l *line) expel(token FenceToken, v version) {
 	for _, e := range slices.Clone(l.heap) {
 		if r := e.rec; r.owner == nil && r.before(token.seq) && v.less(r.awaited()) {
 			l.heap.remove(r)
-			l.t.call(r.extra.fn, ErrRewound)
+			l.t.call(r.extra.fn, errRewound)
 		}
 	}
 }

@@ -110,17 +110,16 @@ func drop(key types.NamespacedName) func(map[string]*metav1.ObjectMeta) {
 
 // recorder counts what the tracker reports.
 type recorder struct {
-	NoMetrics
 	mu      sync.Mutex
 	counts  map[string]int
-	waits   map[Outcome]int
+	waits   map[string]int
 	latency []time.Duration
 	parked  map[string]int
 	waited  []time.Duration
 }
 
 func newRecorder() *recorder {
-	return &recorder{counts: map[string]int{}, waits: map[Outcome]int{}, parked: map[string]int{}}
+	return &recorder{counts: map[string]int{}, waits: map[string]int{}, parked: map[string]int{}}
 }
 
 func (r *recorder) inc(what string) {
@@ -136,7 +135,7 @@ func (r *recorder) count(what string) int {
 }
 
 func (r *recorder) WaitStarted(string, schema.GroupResource) { r.inc("wait") }
-func (r *recorder) WaitEnded(_ string, _ schema.GroupResource, d time.Duration, o Outcome) {
+func (r *recorder) WaitEnded(_ string, _ schema.GroupResource, d time.Duration, o string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waits[o]++
@@ -154,17 +153,17 @@ func (r *recorder) WriteToCache(_ string, _ schema.GroupResource, d time.Duratio
 	defer r.mu.Unlock()
 	r.latency = append(r.latency, d)
 }
-func (r *recorder) Stale(string, schema.GroupResource)                  { r.inc("stale") }
-func (r *recorder) Dropped(_ string, _ schema.GroupResource, o Outcome) { r.inc("dropped" + string(o)) }
-func (r *recorder) Untracked(string, schema.GroupResource)              { r.inc("untracked") }
-func (r *recorder) Incomparable(_ schema.GroupResource, o RVOrigin) {
-	r.inc("incomparable" + string(o))
+func (r *recorder) Stale(string, schema.GroupResource)                 { r.inc("stale") }
+func (r *recorder) Dropped(_ string, _ schema.GroupResource, o string) { r.inc("dropped" + o) }
+func (r *recorder) Untracked(string, schema.GroupResource)             { r.inc("untracked") }
+func (r *recorder) Incomparable(_ schema.GroupResource, o string) {
+	r.inc("incomparable" + o)
 }
-func (r *recorder) Regression(schema.GroupResource)   { r.inc("regression") }
-func (r *recorder) Rewind(schema.GroupResource)       { r.inc("rewind") }
-func (r *recorder) Fence(schema.GroupResource, error) { r.inc("fence") }
-func (r *recorder) Forgotten(gr schema.GroupResource) { r.inc("forgotten" + gr.Group) }
-func (r *recorder) Proof(schema.GroupResource, error) { r.inc("proof") }
+func (r *recorder) Regression(schema.GroupResource)    { r.inc("regression") }
+func (r *recorder) Rewind(schema.GroupResource)        { r.inc("rewind") }
+func (r *recorder) Fence(schema.GroupResource, error)  { r.inc("fence") }
+func (r *recorder) Forgotten(gr schema.GroupResource)  { r.inc("forgotten" + gr.Group) }
+func (r *recorder) Proof(schema.GroupResource, string) { r.inc("proof") }
 
 // bench is a tracker whose goroutines are stepped by hand.
 type bench struct {

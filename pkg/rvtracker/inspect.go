@@ -80,71 +80,19 @@ func (t *Tracker) EachWaiting(wants func(since time.Time) bool, visit func(Wait)
 	t.mu.Unlock()
 }
 
-// Waiting returns every parked owner, sorted by controller, owner and resource.
-func (t *Tracker) Waiting() []Wait {
-	var out []Wait
-	t.EachWaiting(func(time.Time) bool { return true }, func(w Wait) { out = append(out, w) })
-	slices.SortFunc(out, func(a, b Wait) int {
-		return cmp.Or(
-			cmp.Compare(a.Controller, b.Controller),
-			cmp.Compare(a.Owner.Namespace, b.Owner.Namespace),
-			cmp.Compare(a.Owner.Name, b.Owner.Name),
-			compareResource(a.Resource, b.Resource),
-		)
-	})
-	return out
-}
-
-// SourceInfo is the state of one registered store.
-type SourceInfo struct {
-	Resource schema.GroupResource
-	// StoreRV is the last comparable RV of the store, "" before the first.
-	StoreRV string
-	// Epoch counts proven rewinds, Regressions how often the store went back.
-	Epoch, Regressions uint64
-	// Blocked is why no owner may trust the store now, or "".
-	Blocked Why
-	// Records is the number of owners with writes or deletes not seen yet.
-	Records int
-	// Hooked: the store reports by itself (our client-go), else it is polled.
-	Hooked bool
-	// Delivered is how far each event handler of its informer is.
-	Delivered []DeliveryInfo
-}
-
-// DeliveryInfo is how far one event handler is.
-type DeliveryInfo struct {
-	Name string
-	RV   string
-}
-
-// Sources returns every registered store, sorted by resource.
-func (t *Tracker) Sources() []SourceInfo {
+// Recorded is the number of owners of which there is a record: of a write or a deletion that a store has yet to show, or
+// of a wait.
+func (t *Tracker) Recorded() int {
 	t.mu.Lock()
-	sources := slices.Clone(t.sources)
-	t.mu.Unlock()
-	sortSources(sources)
-	out := make([]SourceInfo, 0, len(sources))
-	for _, s := range sources {
-		t.mu.Lock()
-		info := SourceInfo{Resource: s.resource, StoreRV: s.pos().String(), Epoch: s.epoch,
-			Regressions: s.regressions, Records: s.records, Hooked: s.hooked}
-		if !s.usable() {
-			info.Blocked, _, _ = s.why(nil)
-		}
-		t.mu.Unlock()
-		for _, d := range s.Deliveries() {
-			info.Delivered = append(info.Delivered, DeliveryInfo{Name: d.name, RV: version{lo: d.Position()}.String()})
-		}
-		out = append(out, info)
+	defer t.mu.Unlock()
+	n := 0
+	for _, c := range t.controllers {
+		n += int(c.busy.Load() - c.blocked.Load())
 	}
-	return out
+	return n
 }
 
-func sortSources(sources []*Source) {
-	slices.SortStableFunc(sources, func(a, b *Source) int { return compareResource(a.resource, b.resource) })
-}
-
+func bySource(a, b *Source) int { return compareResource(a.resource, b.resource) }
 func compareResource(a, b schema.GroupResource) int {
 	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
 }

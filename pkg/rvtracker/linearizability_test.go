@@ -140,7 +140,7 @@ const ensures = 8
 
 // parkings tells since when each wait of an owner can have been, in their order: its wake was not before that.
 type parkings struct {
-	NoMetrics
+	noMetrics
 	asked *atomic.Int64
 	since chan int64
 }

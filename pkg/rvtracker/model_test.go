@@ -269,7 +269,7 @@ func (m *model) ensure(t failer, owner int) {
 	delete(m.parked, owner)
 	for i := range m.stores {
 		if m.stores[i].demand != nil {
-			t.Fatalf("owner %d ready, but store %d, at %d, does not show what its server had when the other was listed anew", owner, i, m.stores[i].rv)
+			t.Fatalf("owner %d ready, but store %d, at %d, does not show what its server had when the other was relisted", owner, i, m.stores[i].rv)
 		}
 	}
 	for _, r := range m.recs[owner] {
@@ -342,13 +342,13 @@ func (m *model) settle(t failer) {
 	}
 	m.proveAll(t)
 	if len(m.parked) > 0 {
-		t.Fatalf("owners lost: %v, waiting %+v", m.parked, m.tracker.Waiting())
+		t.Fatalf("owners lost: %v, waiting %+v", m.parked, m.tracker.waiting())
 	}
 	for owner := range modelOwners {
 		m.ensure(t, owner)
 		m.proveAll(t) // Nobody may have asked before.
 		if m.ensure(t, owner); m.parked[owner] {
-			t.Fatalf("owner %d is stuck: %+v", owner, m.tracker.Waiting())
+			t.Fatalf("owner %d is stuck: %+v", owner, m.tracker.waiting())
 		}
 	}
 	if n := m.c.busy.Load(); n != 0 || m.c.table.count != 0 || len(m.c.table.owners) != 0 || m.c.parked != 0 {

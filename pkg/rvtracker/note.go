@@ -56,6 +56,6 @@ func (t *Tracker) tell() {
 		f()
 	}
 	if lost > 0 {
-		logger.Info("Log lines dropped, the log is too slow", "lines", lost)
+		logger.Info("Dropped log lines because the log is too slow", "lines", lost)
 	}
 }

@@ -25,13 +25,13 @@ type Options struct {
 	Clock clock.WithTicker
 	// Fencer, if nil, leaves only ObserveFence to prove anything.
 	Fencer Fencer
-	// Prover, if not nil, proves the other caches of a controller when one of them was listed anew; see
+	// Prover, if not nil, proves the other caches of a controller when one of them was relisted; see
 	// Source.Replacing. Without it, each cache stands for itself.
 	Prover Prover
 	// Metrics defaults to none.
 	Metrics Metrics
 	// OnRewind, if not nil, is called on the tracker's goroutine when a rewind was proven, to have every
-	// cache of the process listed anew; it must not block. As etcd has one history, all other stores are
+	// cache of the process relisted; it must not block. As etcd has one history, all other stores are
 	// then doubted, too: whoever reads one waits until a fence has shown how that one stands, and a list has
 	// replaced its content. Without OnRewind each resource stands for itself.
 	//
@@ -39,7 +39,7 @@ type Options struct {
 	// other may have one (an aggregated API, an etcd of its own): it is held, OnRewindOf is called for it, and core
 	// resources are asked. Calls are 5 s apart at least, and up to 5 min if they go on.
 	OnRewind func()
-	// OnRewindOf, if not nil, is called as OnRewind is, to have the caches of one resource listed anew.
+	// OnRewindOf, if not nil, is called as OnRewind is, to have the caches of one resource relisted.
 	OnRewindOf func(resource schema.GroupResource)
 	// SameStore, if not nil, says that a resource is in the core resources' etcd as a rule.
 	SameStore func(resource schema.GroupResource) bool
@@ -48,8 +48,8 @@ type Options struct {
 	// Recheck is the time between fences of a resource that owners go on waiting
 	// for; default 30 s.
 	Recheck time.Duration
-	// ReportAfter is how long an owner is parked before its stale handler is called
-	// (DESIGN 4: an event past 60 s); default 60 s.
+	// ReportAfter is how long an owner is parked before its stale handler is called;
+	// default 60 s.
 	ReportAfter time.Duration
 	// MaxWait is how long an owner stays parked when nothing can be proven, now or
 	// later (no Fencer and no ObserveFence, or ErrUnprovable); default 5 min.
@@ -68,7 +68,7 @@ func (o Options) withDefaults() Options {
 		o.Clock = clock.RealClock{}
 	}
 	if o.Metrics == nil {
-		o.Metrics = NoMetrics{}
+		o.Metrics = noMetrics{}
 	}
 	for _, d := range []struct {
 		field *time.Duration
@@ -88,32 +88,28 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Outcome is how a wait ended.
-type Outcome string
-
+// How a wait ended.
 const (
 	// OutcomeSeen: the cache caught up.
-	OutcomeSeen Outcome = "Seen"
+	OutcomeSeen = "Seen"
 	// OutcomeRewound: the awaited RV cannot come, the server was rewound.
-	OutcomeRewound Outcome = "Rewound"
+	OutcomeRewound = "Rewound"
 	// OutcomeAbandoned: nothing could be proven within MaxWait.
-	OutcomeAbandoned Outcome = "Abandoned"
+	OutcomeAbandoned = "Abandoned"
 	// OutcomeUndone: an object is alive in a store that has passed its deletion.
-	OutcomeUndone Outcome = "Undone"
-	// OutcomeCleared: the owner is gone, or the tracker stopped.
-	OutcomeCleared Outcome = "Cleared"
+	OutcomeUndone = "Undone"
+	// outcomeCleared: the owner is gone, or the tracker stopped.
+	outcomeCleared = "Cleared"
 )
 
-// RVOrigin says where an RV that cannot be compared came from.
-type RVOrigin string
-
+// Where an RV that cannot be compared came from.
 const (
 	// OriginStore: from an informer's store.
-	OriginStore RVOrigin = "Store"
+	OriginStore = "Store"
 	// OriginWrite: from the response to a write. That write is not protected.
-	OriginWrite RVOrigin = "Write"
+	OriginWrite = "Write"
 	// OriginFence: from a fence. That fence proves nothing.
-	OriginFence RVOrigin = "Fence"
+	OriginFence = "Fence"
 )
 
 // Metrics receives what the tracker counts. Methods may be called concurrently, and
@@ -123,7 +119,7 @@ type Metrics interface {
 	// WaitStarted: an owner was parked.
 	WaitStarted(controller string, resource schema.GroupResource)
 	// WaitEnded: a parked owner was let go after waited.
-	WaitEnded(controller string, resource schema.GroupResource, waited time.Duration, outcome Outcome)
+	WaitEnded(controller string, resource schema.GroupResource, waited time.Duration, outcome string)
 	// Parked is the number of parked owners of a controller now.
 	Parked(controller string, owners int)
 	// WriteToCache is the time from WroteAt until the store passed that RV: once for
@@ -135,12 +131,12 @@ type Metrics interface {
 	// proof that the cache lacks something; once for each wait.
 	Stale(controller string, resource schema.GroupResource)
 	// Dropped: records were given up, for another reason than being seen or cleared.
-	Dropped(controller string, resource schema.GroupResource, outcome Outcome)
+	Dropped(controller string, resource schema.GroupResource, outcome string)
 	// Untracked: a write to a resource that the controller gave no store for. It is
 	// not protected.
 	Untracked(controller string, resource schema.GroupResource)
 	// Incomparable: an RV that cannot be compared was ignored.
-	Incomparable(resource schema.GroupResource, origin RVOrigin)
+	Incomparable(resource schema.GroupResource, origin string)
 	// Regression: a store went back to an older RV.
 	Regression(resource schema.GroupResource)
 	// Rewind: a fence proved that the server's RVs went backward; a new epoch began.
@@ -149,50 +145,25 @@ type Metrics interface {
 	Fence(resource schema.GroupResource, err error)
 	// Forgotten: no store of the resource is registered any more.
 	Forgotten(resource schema.GroupResource)
-	// Proof: a proof that was needed after a relist has ended; err is the Prover's.
-	Proof(resource schema.GroupResource, err error)
+	// Proof: a proof that was needed after a relist has ended: Proven, Stale or Unknown.
+	Proof(resource schema.GroupResource, outcome string)
 }
 
-// NoMetrics counts nothing. Embed it to implement a part of Metrics.
-type NoMetrics struct{}
+// noMetrics counts nothing.
+type noMetrics struct{}
 
-var _ Metrics = NoMetrics{}
+var _ Metrics = noMetrics{}
 
-// WaitStarted implements Metrics.
-func (NoMetrics) WaitStarted(string, schema.GroupResource) {}
-
-// WaitEnded implements Metrics.
-func (NoMetrics) WaitEnded(string, schema.GroupResource, time.Duration, Outcome) {}
-
-// Parked implements Metrics.
-func (NoMetrics) Parked(string, int) {}
-
-// WriteToCache implements Metrics.
-func (NoMetrics) WriteToCache(string, schema.GroupResource, time.Duration) {}
-
-// Stale implements Metrics.
-func (NoMetrics) Stale(string, schema.GroupResource) {}
-
-// Dropped implements Metrics.
-func (NoMetrics) Dropped(string, schema.GroupResource, Outcome) {}
-
-// Untracked implements Metrics.
-func (NoMetrics) Untracked(string, schema.GroupResource) {}
-
-// Incomparable implements Metrics.
-func (NoMetrics) Incomparable(schema.GroupResource, RVOrigin) {}
-
-// Regression implements Metrics.
-func (NoMetrics) Regression(schema.GroupResource) {}
-
-// Rewind implements Metrics.
-func (NoMetrics) Rewind(schema.GroupResource) {}
-
-// Fence implements Metrics.
-func (NoMetrics) Fence(schema.GroupResource, error) {}
-
-// Proof implements Metrics.
-func (NoMetrics) Proof(schema.GroupResource, error) {}
-
-// Forgotten implements Metrics.
-func (NoMetrics) Forgotten(schema.GroupResource) {}
+func (noMetrics) WaitStarted(string, schema.GroupResource)                      {}
+func (noMetrics) WaitEnded(string, schema.GroupResource, time.Duration, string) {}
+func (noMetrics) Parked(string, int)                                            {}
+func (noMetrics) WriteToCache(string, schema.GroupResource, time.Duration)      {}
+func (noMetrics) Stale(string, schema.GroupResource)                            {}
+func (noMetrics) Dropped(string, schema.GroupResource, string)                  {}
+func (noMetrics) Untracked(string, schema.GroupResource)                        {}
+func (noMetrics) Incomparable(schema.GroupResource, string)                     {}
+func (noMetrics) Regression(schema.GroupResource)                               {}
+func (noMetrics) Rewind(schema.GroupResource)                                   {}
+func (noMetrics) Fence(schema.GroupResource, error)                             {}
+func (noMetrics) Proof(schema.GroupResource, string)                            {}
+func (noMetrics) Forgotten(schema.GroupResource)                                {}

@@ -25,14 +25,14 @@ type Prover interface {
 var ErrStale = errors.New("cache is stale")
 
 // A resource is proven once in proofSpacing on average, and proofBurst times more without a pause: the caches that a
-// controller reads are often listed anew within a moment, as when all watches move to another apiserver, and each
+// controller reads are often relisted within a moment, as when all watches move to another apiserver, and each
 // that is demands proofs of the others. What comes while a proof is under way or may not begin shares the next.
 const (
 	proofSpacing = 100 * time.Millisecond
 	proofBurst   = 4
 )
 
-// demand is what one controller needs of one source, because another one that it reads was listed anew: a
+// demand is what one controller needs of one source, because another one that it reads was relisted: a
 // proof that it is as new as that.
 type demand struct {
 	src *Source
@@ -46,13 +46,13 @@ type demand struct {
 	given bool
 }
 
-// Replacing tells that a list is about to replace the content of the store. It must be called before
+// beginReplace tells that a list is about to replace the content of the store. It must be called before
 // anybody can read the new content; for stores of our client-go the tracker plugs it in by itself.
 //
 // A relist means that the watch could not be resumed, and so that the world may have jumped, by more than
 // other caches have seen yet. Who reads them together would see a mix of two times. So from here on every
 // controller that reads this store refuses its owners until its other caches are proven as new.
-func (s *Source) Replacing() {
+func (s *Source) beginReplace() {
 	t := s.t
 	now := t.opts.Clock.Now()
 	t.mu.Lock()
@@ -159,7 +159,7 @@ func (c *Controller) meet(s *Source, seq uint64, now time.Time) bool {
 }
 
 // endHold lets the owners go that wait for a proof of s, and nothing else. It returns how many these are.
-func (c *Controller) endHold(s *Source, outcome Outcome, now time.Time) (freed int) {
+func (c *Controller) endHold(s *Source, outcome string, now time.Time) (freed int) {
 	c.block(-1)
 	c.table.each(func(o *owner) {
 		r := o.find(s)
@@ -203,7 +203,7 @@ func (t *Tracker) giveUpHolds(now time.Time) {
 				t.opts.Metrics.Dropped(c.name, s.resource, OutcomeAbandoned)
 			}
 		}
-		t.info("Cache not proven in time as new as a relist of another; reconciling without the proof, disruptive actions still need it",
+		t.info("A cache was not proven in time as new as the relist of another one; reconciling without the proof, which disruptive actions still need",
 			"resource", s.resource.String(), "controllers", controllers, "owners", freed, "waited", limit, "err", s.proofErr)
 	}
 }
@@ -287,7 +287,7 @@ func (t *Tracker) proved(p pendingProof, err error) {
 	now := t.opts.Clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.opts.Metrics.Proof(p.src.resource, err)
+	t.opts.Metrics.Proof(p.src.resource, outcomeOf(err))
 	hopeless := errors.Is(err, ErrUnprovable)
 	if p.src.proofErr = err; err == nil {
 		p.src.givenUp, p.src.shown = false, false
@@ -309,14 +309,25 @@ func (t *Tracker) proved(p pendingProof, err error) {
 	}
 	switch {
 	case hopeless:
-		t.info("A cache cannot be proven as new as a relist of another; going on without", "resource", p.src.resource.String(), "err", err)
+		t.info("A cache cannot be proven as new as the relist of another one; reconciling without the proof", "resource", p.src.resource.String(), "err", err)
 	case err != nil:
 		if logger := t.logger.V(2); logger.Enabled() {
 			t.note(func() {
-				logger.Info("A cache is not proven as new as a relist of another", "resource", p.src.resource.String(), "err", err)
+				logger.Info("A cache is not yet proven as new as the relist of another one", "resource", p.src.resource.String(), "err", err)
 			})
 		}
 	}
+}
+
+// outcomeOf names the outcome of a proof, by its error, as package freshness does.
+func outcomeOf(err error) string {
+	switch {
+	case err == nil:
+		return "Proven"
+	case errors.Is(err, ErrStale):
+		return "Stale"
+	}
+	return "Unknown"
 }
 
 // shownStale notes that the server has what the cache of s lacks, for the owners that wait for a proof of it.

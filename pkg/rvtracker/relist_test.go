@@ -57,9 +57,9 @@ func TestARelistHoldsOwnersUntilTheOtherCachesAreProven(t *testing.T) {
 	require.Equal(t, WhyUnproven, e.Why)
 	require.Equal(t, sets, e.Resource, "the one that was listed is as new as itself")
 	require.True(t, e.Parked())
-	require.ErrorContains(t, e, `cache of daemonsets.apps at resource version "90" awaits a proof that it is as new as another cache`)
-	require.Equal(t, WhyUnproven, b.tracker.Waiting()[0].Why)
-	require.Contains(t, b.tracker.Waiting()[0].Awaits(), "a proof")
+	require.ErrorContains(t, e, `cache of daemonsets.apps at resource version "90" waits for a proof that it is as new as another cache`)
+	require.Equal(t, WhyUnproven, b.tracker.waiting()[0].Why)
+	require.Contains(t, b.tracker.waiting()[0].Awaits(), "a proof")
 	requireNotReady(t, b.c.EnsureReady(dsB))
 
 	due, resources := b.begun()
@@ -88,7 +88,7 @@ func TestARelistHoldsOwnersUntilTheOtherCachesAreProven(t *testing.T) {
 	require.NoError(t, b.c.EnsureReady(dsB))
 	require.Zero(t, b.c.busy.Load())
 	require.Equal(t, 3, b.metrics.count("proof"))
-	require.Equal(t, map[Outcome]int{OutcomeSeen: 2}, b.metrics.waits)
+	require.Equal(t, map[string]int{OutcomeSeen: 2}, b.metrics.waits)
 }
 
 // The store shows the new content before anybody can be told that it did.
@@ -266,7 +266,7 @@ func TestAProofThatFailsIsTriedAgainWhenItMaySucceed(t *testing.T) {
 		a.relist("2", nil)
 		requireNotReady(t, c.EnsureReady(dsA))
 		synctest.Wait()
-		require.True(t, tr.Waiting()[0].ProvenStale, "before the wait is over")
+		require.True(t, tr.waiting()[0].ProvenStale, "before the wait is over")
 		start := time.Now()
 		require.Equal(t, dsA, <-woken)
 		require.Equal(t, 3*time.Second, time.Since(start))
@@ -313,7 +313,7 @@ func TestRelistsOfAMomentShareTheirProofs(t *testing.T) {
 		}
 		require.False(t, prover.twice, "one at a time")
 
-		// However often caches are listed anew, the proofs keep to their pace.
+		// However often caches are relisted, the proofs keep to their pace.
 		start = time.Now()
 		for i := range 100 {
 			relistAll(fmt.Sprint(3 + i))
@@ -325,7 +325,7 @@ func TestRelistsOfAMomentShareTheirProofs(t *testing.T) {
 
 		// A proof that is under way ends with the tracker, and nobody is lost.
 		relistAll("200")
-		require.NotEmpty(t, tr.Waiting())
+		require.NotEmpty(t, tr.waiting())
 		cancel()
 		wg.Wait()
 		require.Equal(t, dsA, <-woken)

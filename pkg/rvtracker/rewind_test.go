@@ -44,12 +44,12 @@ func TestRegressionHoldsEveryoneUntilTheStoreIsBack(t *testing.T) {
 
 	b.pods.apply("50") // a relist from an apiserver that lags
 	e := requireNotReady(t, b.c.EnsureReady(dsA))
-	require.Equal(t, WhyRegressed, e.Why)
+	require.Equal(t, whyRegressed, e.Why)
 	require.Equal(t, "100", e.AwaitedRV)
 	require.Equal(t, "50", e.SeenRV)
 	requireNotReady(t, b.c.EnsureReady(dsB))
 	require.Equal(t, 1, b.metrics.count("regression"))
-	require.Equal(t, WhyRegressed, b.tracker.Sources()[0].Blocked)
+	require.Equal(t, whyRegressed, b.tracker.infos()[0].Blocked)
 
 	b.safety(0) // the fence that was asked for
 	require.Equal(t, 1, b.metrics.count("fence"))
@@ -94,15 +94,15 @@ func TestRewindAfterTheStoreWentBack(t *testing.T) {
 	requireNotReady(t, b.c.EnsureReady(dsB))
 	b.safety(0)
 	require.Equal(t, 1, b.metrics.count("rewind"))
-	require.Equal(t, uint64(1), b.source(pods).Epoch())
+	require.Equal(t, uint64(1), b.source(pods).epoch)
 	require.ElementsMatch(t, []types.NamespacedName{dsB, dsC}, b.takeWoken())
 	require.Equal(t, 1, b.metrics.waits[OutcomeRewound])
 	require.NoError(t, b.c.EnsureReady(dsB))
 	require.NoError(t, b.c.EnsureReady(dsC))
-	require.Equal(t, WhyDelete, requireNotReady(t, b.c.EnsureReady(dsA)).Why, "deleted before the restore, or after it?")
+	require.Equal(t, whyDelete, requireNotReady(t, b.c.EnsureReady(dsA)).Why, "deleted before the restore, or after it?")
 	b.pods.apply("62")
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken(), "before: it is alive again")
-	require.Equal(t, 1, b.metrics.count("dropped"+string(OutcomeUndone)))
+	require.Equal(t, 1, b.metrics.count("dropped"+OutcomeUndone))
 	require.NoError(t, b.c.EnsureReady(dsA))
 
 	// A write of the new epoch, far below the old RVs, is still a write (gap 5).
@@ -117,17 +117,17 @@ func TestRewindBeforeTheStoreNotices(t *testing.T) {
 	s := b.source(pods)
 	b.pods.apply("100")
 	tok := s.BeginFence()
-	require.Equal(t, VerdictRewind, s.ObserveFence(tok, "62"))
-	require.Equal(t, VerdictOutdated, s.ObserveFence(tok, "61"), "an answer of the epoch before says nothing")
+	require.Equal(t, verdictRewind, s.ObserveFence(tok, "62"))
+	require.Equal(t, verdictOutdated, s.ObserveFence(tok, "61"), "an answer of the epoch before says nothing")
 	require.Equal(t, 1, b.metrics.count("rewind"))
 
 	e := requireNotReady(t, b.c.EnsureReady(dsA))
-	require.Equal(t, WhyRelist, e.Why)
+	require.Equal(t, whyRelist, e.Why)
 	require.False(t, s.Reached("50"), "the store shows another history")
 	b.c.WroteAt(dsB, "u", pods, "64")
-	require.Equal(t, WhyRelist, requireNotReady(t, b.c.EnsureReady(dsB)).Why)
+	require.Equal(t, whyRelist, requireNotReady(t, b.c.EnsureReady(dsB)).Why)
 
-	require.Equal(t, VerdictConsistent, s.ObserveFence(s.BeginFence(), "70"), "one rewind is one epoch")
+	require.Equal(t, verdictConsistent, s.ObserveFence(s.BeginFence(), "70"), "one rewind is one epoch")
 	b.pods.apply("100") // a bookmark of the old stream changes nothing
 	require.Empty(t, b.takeWoken())
 	b.pods.apply("63")
@@ -146,7 +146,7 @@ func TestAWriteMadeAfterTheFenceBeganIsKept(t *testing.T) {
 	b.pods.apply("60")
 	tok := s.BeginFence()
 	b.c.WroteAt(dsB, "u", pods, "63") // new epoch, after the read was sent
-	require.Equal(t, VerdictRewind, s.ObserveFence(tok, "62"))
+	require.Equal(t, verdictRewind, s.ObserveFence(tok, "62"))
 	require.NoError(t, b.c.EnsureReady(dsA))
 	requireNotReady(t, b.c.EnsureReady(dsB))
 	b.pods.apply("63")
@@ -160,7 +160,7 @@ func TestALowerWriteOutlivesTheRecordItHidIn(t *testing.T) {
 	b.c.WroteAt(dsA, "u", pods, "110")
 	b.c.WroteAt(dsA, "u", pods, "61") // new epoch: 61 is not in the store yet
 	requireNotReady(t, b.c.EnsureReady(dsA))
-	require.Equal(t, VerdictRewind, s.ObserveFence(s.BeginFence(), "62"))
+	require.Equal(t, verdictRewind, s.ObserveFence(s.BeginFence(), "62"))
 	require.Equal(t, "62", requireNotReady(t, b.c.EnsureReady(dsA)).AwaitedRV)
 	b.pods.apply("62")
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
@@ -173,8 +173,8 @@ func TestFencesThatProveNothing(t *testing.T) {
 	old := s.BeginFence()
 	b.c.WroteAt(dsA, "u", pods, "110")
 	b.pods.apply("105")
-	require.Equal(t, VerdictConsistent, s.ObserveFence(old, "100"), "the store moved on, the write came after it was sent")
-	require.Equal(t, VerdictOutdated, b.source(sets).ObserveFence(old, "1"), "another source's token")
+	require.Equal(t, verdictConsistent, s.ObserveFence(old, "100"), "the store moved on, the write came after it was sent")
+	require.Equal(t, verdictOutdated, b.source(sets).ObserveFence(old, "1"), "another source's token")
 	requireNotReady(t, b.c.EnsureReady(dsA))
 }
 
@@ -202,7 +202,7 @@ func TestASuspectWriteWaitsForAFence(t *testing.T) {
 			require.True(t, sent.Suspect("61"))
 			require.True(t, sent.Suspect("100"))
 			b.c.Wrote(dsA, "u", pods, "61", sent)
-			require.Equal(t, WhySuspect, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+			require.Equal(t, whySuspect, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
 			b.safety(0)
 			require.Equal(t, []schema.GroupResource{pods}, f.calls)
 			if !tc.rewind {
@@ -210,7 +210,7 @@ func TestASuspectWriteWaitsForAFence(t *testing.T) {
 				require.NoError(t, b.c.EnsureReady(dsA))
 				return
 			}
-			require.Equal(t, WhyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+			require.Equal(t, whyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
 			b.pods.apply("60")
 			require.Empty(t, b.takeWoken(), "61 is not in the store")
 			b.pods.apply("61")
@@ -238,7 +238,7 @@ func TestSafetyTimer(t *testing.T) {
 	b.safety(time.Second)
 	require.Len(t, f.calls, 1)
 	require.Equal(t, 1, b.metrics.count("stale"))
-	require.True(t, b.tracker.Waiting()[0].ProvenStale)
+	require.True(t, b.tracker.waiting()[0].ProvenStale)
 	b.safety(29 * time.Second)
 	require.Len(t, f.calls, 1)
 	b.safety(time.Second)
@@ -298,7 +298,7 @@ func TestWhenNothingCanBeProven(t *testing.T) {
 			b.safety(31 * time.Second)
 			if !tc.abandon {
 				require.Empty(t, b.woken)
-				require.Equal(t, WhyRegressed, b.tracker.Sources()[1].Blocked)
+				require.Equal(t, whyRegressed, b.tracker.infos()[1].Blocked)
 				return
 			}
 			require.Equal(t, []types.NamespacedName{dsA}, b.woken)
@@ -320,7 +320,7 @@ func TestADeleteWithoutEffectDoesNotHoldForEver(t *testing.T) {
 	require.Empty(t, b.woken, "the store has not passed the fence")
 	b.pods.apply("20")
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
-	require.Equal(t, 1, b.metrics.count("dropped"+string(OutcomeUndone)))
+	require.Equal(t, 1, b.metrics.count("dropped"+OutcomeUndone))
 }
 
 func TestWait(t *testing.T) {
@@ -346,9 +346,9 @@ func TestWait(t *testing.T) {
 	require.NoError(t, <-stored)
 
 	rewound := wait(s.Wait, &s.line, "110")
-	require.Equal(t, VerdictRewind, s.ObserveFence(s.BeginFence(), "4"))
+	require.Equal(t, verdictRewind, s.ObserveFence(s.BeginFence(), "4"))
 	b.pump()
-	require.ErrorIs(t, <-rewound, ErrRewound)
+	require.ErrorIs(t, <-rewound, errRewound)
 	b.pods.apply("4")
 
 	cancelled := wait(s.Wait, &s.line, "20")
@@ -359,8 +359,8 @@ func TestWait(t *testing.T) {
 	ctx = context.Background()
 	stopped := wait(s.Wait, &s.line, "20")
 	b.tracker.stop()
-	require.ErrorIs(t, <-stopped, ErrNotRunning)
-	require.ErrorIs(t, s.Wait(ctx, "20"), ErrNotRunning)
+	require.ErrorIs(t, <-stopped, errNotRunning)
+	require.ErrorIs(t, s.Wait(ctx, "20"), errNotRunning)
 }
 
 func (b *bench) waiters(l *line) int {

@@ -35,7 +35,7 @@ func (t *Tracker) stop() {
 	t.running = false
 	for _, c := range t.controllers {
 		c.table.each(func(o *owner) {
-			if t.unpark(o, OutcomeCleared, now) {
+			if t.unpark(o, outcomeCleared, now) {
 				t.wake(o)
 			}
 		})
@@ -44,7 +44,7 @@ func (t *Tracker) stop() {
 		for i := len(s.heap) - 1; i >= 0; i-- {
 			if r := s.heap[i].rec; r.owner == nil {
 				s.heap.remove(r)
-				t.call(r.extra.fn, ErrNotRunning)
+				t.call(r.extra.fn, errNotRunning)
 				i = len(s.heap)
 			}
 		}
@@ -118,6 +118,7 @@ func (t *Tracker) settleReached(l *line, pos version, now time.Time) {
 		t.seen(r, now)
 		t.batch[i] = nil
 	}
+	t.batch = t.batch[:0]
 }
 
 // tellObserved tells Metrics what the wake pass has left. Only the waker touches observed.

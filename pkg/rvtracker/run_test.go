@@ -132,8 +132,8 @@ func TestConcurrentUse(t *testing.T) {
 				case 1:
 					c.Deleted(name, "u", grs[i], pod1, "p")
 				case 2:
-					tr.Waiting()
-					tr.Sources()
+					tr.waiting()
+					tr.infos()
 				case 3:
 					c.sources[grs[i]].ObserveFence(c.sources[grs[i]].BeginFence(), strconv.FormatInt(live[i].Load(), 10))
 				}

@@ -79,7 +79,7 @@ func (t *Tracker) tick() {
 		}
 		// The server answers, and yet no list comes: its objects cannot be read.
 		if !s.answering.IsZero() && now.Sub(s.answering) >= t.opts.MaxWait && (s.held || s.doubted) {
-			t.trustAnyway(s, "for want of a list")
+			t.trustAnyway(s, "because the server answers no list")
 		}
 	}
 	for _, c := range t.controllers {
@@ -119,12 +119,12 @@ func (c *Controller) report(now time.Time) {
 	}
 	for i, r := range reports {
 		if i < loggedOwners {
-			t.info("Owner waits for its cache", "controller", c.name, "owner", r.Owner.String(), "why", string(r.Err.Why),
+			t.info("An object waits for a cache", "controller", c.name, "owner", r.Owner.String(), "why", string(r.Err.Why),
 				"resource", r.Err.Resource.String(), "awaited", r.Err.AwaitedRV, "seen", r.Err.SeenRV, "proven", r.Proven)
 		}
 	}
 	if n := len(reports) - loggedOwners + more; n > 0 {
-		t.info("More owners wait for their caches", "controller", c.name, "owners", n, "parked", c.parked)
+		t.info("More objects wait for caches", "controller", c.name, "owners", n, "parked", c.parked)
 	}
 	if c.onStale != nil {
 		t.note(func() {
@@ -145,7 +145,7 @@ func (s *Source) hopeless(now time.Time) bool {
 // stuck is as bad as being stale. They get what upstream would have given them.
 func (t *Tracker) abandon(s *Source, now time.Time) {
 	if !s.usable() && now.Sub(s.blockedSince) >= t.opts.MaxWait {
-		t.trustAnyway(s, "for want of proof")
+		t.trustAnyway(s, "because the server gives no proof")
 	}
 	abandoned := 0
 	for _, r := range s.parkedRecords() {
@@ -155,7 +155,7 @@ func (t *Tracker) abandon(s *Source, now time.Time) {
 		}
 		t.opts.Metrics.Dropped(o.c.name, s.resource, OutcomeAbandoned)
 		if abandoned++; abandoned <= loggedOwners {
-			t.info("Abandoned a wait that nothing could prove", "controller", o.c.name, "owner", o.name.String(), "resource", s.resource.String())
+			t.info("Reconciling an object without the proof that it waited for: the server gives none", "controller", o.c.name, "owner", o.name.String(), "resource", s.resource.String())
 		}
 		o.release(r)
 		t.finish(o, OutcomeAbandoned, now)
@@ -165,13 +165,13 @@ func (t *Tracker) abandon(s *Source, now time.Time) {
 		}
 	}
 	if abandoned > loggedOwners {
-		t.info("Abandoned more waits that nothing could prove", "owners", abandoned-loggedOwners, "resource", s.resource.String())
+		t.info("Reconciling more objects without the proofs that they waited for", "owners", abandoned-loggedOwners, "resource", s.resource.String())
 	}
 }
 
 // trustAnyway ends what holds a store's readers.
 func (t *Tracker) trustAnyway(s *Source, why string) {
-	t.info("Trusting a store that may show what was before a rewind, "+why, "resource", s.resource.String())
+	t.info("Using a cache that may predate a rewind, "+why, "resource", s.resource.String())
 	s.floor, s.pardoned = version{}, s.held
 	s.endDoubt()
 	s.settleLocked()
@@ -269,7 +269,7 @@ func (t *Tracker) fence(ctx context.Context, f pendingFence) {
 	rv, err := t.opts.Fencer.Fence(ctx, f.resource)
 	if err == nil {
 		for _, tok := range f.tokens {
-			if tok.src.ObserveFence(tok, rv) == VerdictIncomparable {
+			if tok.src.ObserveFence(tok, rv) == verdictIncomparable {
 				err = fmt.Errorf("fence of %s at resource version %q: %w", f.resource, rv, ErrUnprovable)
 			}
 		}

@@ -47,7 +47,6 @@ type Source struct {
 	users       []*Controller
 	side        []*record
 	records     int
-	deliveries  func() []*Delivery
 	// live is the highest RV that a fence has returned in this epoch.
 	live version
 
@@ -73,9 +72,6 @@ type Source struct {
 	// unregistered: it is no longer one of the tracker's sources.
 	unregistered bool
 }
-
-// Resource is the resource that the source was registered for.
-func (s *Source) Resource() schema.GroupResource { return s.resource }
 
 // Observe tells that the store has applied everything up to rv. For stores of
 // our client-go the tracker plugs it in by itself; otherwise call it only where
@@ -107,7 +103,7 @@ func (s *Source) Observe(rv string) {
 	}
 }
 
-// showReplaced notes that the store shows what Replacing has announced.
+// showReplaced notes that the store shows what beginReplace has announced.
 func (s *Source) showReplaced() {
 	if s.replacing.Swap(false) {
 		s.replaced = s.held || s.doubted
@@ -168,7 +164,7 @@ func (s *Source) regress(was version) {
 	s.settleLocked()
 	s.setGate()
 	s.askFence()
-	s.t.info("Store went back to an older resource version", "resource", s.resource.String(),
+	s.t.info("A cache went back to an older resource version", "resource", s.resource.String(),
 		"from", was.String(), "to", s.pos().String())
 }
 
@@ -202,7 +198,7 @@ func (s *Source) settleLocked() {
 func (s *Source) relistedAhead(heldAt version) {
 	switch {
 	case !s.tellsReplace:
-		s.t.info("Store went on after a rewind without going back; it may miss what happened between", "resource", s.resource.String(),
+		s.t.info("A cache went on after a rewind without a relist; changes in between may be missing", "resource", s.resource.String(),
 			"from", heldAt.String(), "to", s.pos().String())
 	case s.t.opts.Fencer != nil:
 		s.beDoubted(true)
@@ -284,18 +280,4 @@ func (s *Source) Reached(rv string) bool {
 	defer s.t.mu.Unlock()
 	s.settleLocked()
 	return s.reached(v)
-}
-
-// RV is the last comparable RV that the store reached, or "".
-func (s *Source) RV() string {
-	s.t.mu.Lock()
-	defer s.t.mu.Unlock()
-	return s.pos().String()
-}
-
-// Epoch counts the rewinds of the server that were proven.
-func (s *Source) Epoch() uint64 {
-	s.t.mu.Lock()
-	defer s.t.mu.Unlock()
-	return s.epoch
 }

@@ -123,7 +123,7 @@ func (h *hook) observe(rv string) {
 
 func (h *hook) replacing(string) {
 	if s := h.source.Load(); s != nil {
-		s.Replacing()
+		s.beginReplace()
 	}
 }
 
@@ -165,7 +165,7 @@ func (t *Tracker) pass(r *record, now time.Time) {
 }
 
 // finish lets an owner without records go, waking it if it was parked.
-func (t *Tracker) finish(o *owner, outcome Outcome, now time.Time) {
+func (t *Tracker) finish(o *owner, outcome string, now time.Time) {
 	if o.n > 0 {
 		return
 	}
@@ -244,7 +244,7 @@ func (t *Tracker) park(o *owner, s *Source, now time.Time) {
 }
 
 // unpark reports whether o was parked.
-func (t *Tracker) unpark(o *owner, outcome Outcome, now time.Time) bool {
+func (t *Tracker) unpark(o *owner, outcome string, now time.Time) bool {
 	if o.park == nil {
 		return false
 	}

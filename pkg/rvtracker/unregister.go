@@ -7,7 +7,7 @@ import "slices"
 
 // Unregister forgets a store and returns its source, or nil if it was not registered, or if a controller
 // still needs it. Nothing is asked or counted for the source from then on; who waits for it gets
-// ErrUnregistered. The store may still call Observe, to no effect. Registering it again makes a new source. It
+// errUnregistered. The store may still call Observe, to no effect. Registering it again makes a new source. It
 // must not be called while ForController is, for the same store.
 func (t *Tracker) Unregister(store Store) *Source {
 	last := false
@@ -32,7 +32,7 @@ func (t *Tracker) Unregister(store Store) *Source {
 	for len(s.heap) > 0 { // No controller uses it, so these are bare waiters.
 		r := s.heap[0].rec
 		s.heap.remove(r)
-		t.call(r.extra.fn, ErrUnregistered)
+		t.call(r.extra.fn, errUnregistered)
 	}
 	s.gate.Store(noGate)
 	return s

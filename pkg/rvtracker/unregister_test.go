@@ -28,15 +28,15 @@ func TestUnregister(t *testing.T) {
 	}
 	require.Same(t, s, b.tracker.Unregister(store))
 	b.pump()
-	require.ErrorIs(t, <-waiting, ErrUnregistered)
-	require.ErrorIs(t, s.Wait(t.Context(), "20"), ErrUnregistered)
+	require.ErrorIs(t, <-waiting, errUnregistered)
+	require.ErrorIs(t, s.Wait(t.Context(), "20"), errUnregistered)
 	require.Nil(t, b.tracker.Unregister(store), "once")
 
 	// What still comes of it says nothing of the server.
 	store.apply("5")
 	store.apply("opaque")
-	require.Equal(t, VerdictOutdated, s.ObserveFence(inFlight, "3"))
-	require.Equal(t, VerdictOutdated, s.ObserveFence(s.BeginFence(), "3"))
+	require.Equal(t, verdictOutdated, s.ObserveFence(inFlight, "3"))
+	require.Equal(t, verdictOutdated, s.ObserveFence(s.BeginFence(), "3"))
 	b.tracker.Rewound(configMaps)
 	var asked []schema.GroupResource
 	for _, f := range b.tracker.dueFences() {
@@ -49,7 +49,7 @@ func TestUnregister(t *testing.T) {
 	again := b.tracker.Register(widgets, store)
 	require.NotSame(t, s, again)
 	store.apply("30")
-	require.Equal(t, "30", again.RV())
+	require.Equal(t, "30", again.pos().String())
 }
 
 func TestNothingIsKeptOfWhatIsUnregistered(t *testing.T) {
@@ -63,11 +63,11 @@ func TestNothingIsKeptOfWhatIsUnregistered(t *testing.T) {
 			store.apply(fmt.Sprint(100*round + i + 1))
 			stores = append(stores, store)
 		}
-		require.Len(t, b.tracker.Sources(), sources+50)
+		require.Len(t, b.tracker.infos(), sources+50)
 		for _, store := range stores {
 			require.NotNil(t, b.tracker.Unregister(store))
 		}
-		require.Len(t, b.tracker.Sources(), sources)
+		require.Len(t, b.tracker.infos(), sources)
 		require.Len(t, b.tracker.byStore, sources)
 	}
 }
@@ -85,7 +85,7 @@ func TestNothingGrowsWhenDiscoveryFlaps(t *testing.T) {
 			s := b.tracker.Register(schema.GroupResource{Group: "example.com", Resource: fmt.Sprintf("things%d", i)}, store)
 			store.relist(fmt.Sprint(1000*flap+1), nil)
 			store.apply(fmt.Sprint(1000*flap + 2))
-			require.Equal(t, fmt.Sprint(1000*flap+2), s.RV(), "the present source is told")
+			require.Equal(t, fmt.Sprint(1000*flap+2), s.pos().String(), "the present source is told")
 		}
 		for _, store := range stores {
 			require.NotNil(t, b.tracker.Unregister(store))

@@ -9,11 +9,11 @@ import (
 	"fmt"
 )
 
-// ErrNotRunning is returned to a waiter when the tracker is not running.
-var ErrNotRunning = errors.New("tracker is not running")
+// errNotRunning is returned to a waiter when the tracker is not running.
+var errNotRunning = errors.New("tracker is not running")
 
 // Wait returns nil once the store has reached rv. Otherwise the error wraps
-// ctx's, ErrRewound, ErrUnprovable (rv cannot be compared), ErrUnregistered or ErrNotRunning.
+// ctx's, errRewound, ErrUnprovable (rv cannot be compared), errUnregistered or errNotRunning.
 func (s *Source) Wait(ctx context.Context, rv string) error {
 	s.poll()
 	t := s.t
@@ -32,11 +32,11 @@ func (s *Source) Wait(ctx context.Context, rv string) error {
 	}
 	if s.unregistered {
 		t.mu.Unlock()
-		return fmt.Errorf("waiting for %s at resource version %s: %w", s.resource, rv, ErrUnregistered)
+		return fmt.Errorf("waiting for %s at resource version %s: %w", s.resource, rv, errUnregistered)
 	}
 	if !t.running {
 		t.mu.Unlock()
-		return fmt.Errorf("waiting for %s at resource version %s: %w", s.resource, rv, ErrNotRunning)
+		return fmt.Errorf("waiting for %s at resource version %s: %w", s.resource, rv, errNotRunning)
 	}
 	r.fseq = t.fenceSeq
 	r.setAwaited(v)

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-
-	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 const (
@@ -35,7 +33,7 @@ type backlog struct {
 	// last is the newest RV that the store was seen at.
 	last uint64
 	// seen are the handlers at the last sample.
-	seen map[*rvtracker.Delivery]*seenHandler
+	seen map[*Delivery]*seenHandler
 }
 
 type mark struct {
@@ -51,7 +49,7 @@ type seenHandler struct {
 }
 
 // sample notes where the handlers are, and where the store was a moment before.
-func (b *backlog) sample(stored uint64, deliveries []*rvtracker.Delivery, now time.Time) {
+func (b *backlog) sample(stored uint64, deliveries []*Delivery, now time.Time) {
 	if len(deliveries) == 0 {
 		*b = backlog{}
 		return
@@ -66,7 +64,7 @@ func (b *backlog) sample(stored uint64, deliveries []*rvtracker.Delivery, now ti
 		}
 	}
 	was := b.seen
-	b.seen = make(map[*rvtracker.Delivery]*seenHandler, len(deliveries))
+	b.seen = make(map[*Delivery]*seenHandler, len(deliveries))
 	slowest := deliveries[0].Position()
 	for _, d := range deliveries {
 		position := d.Position()
@@ -109,7 +107,7 @@ func (b *backlog) lag(position uint64, now time.Time) time.Duration {
 }
 
 // handlers says how far each is behind.
-func (b *backlog) handlers(deliveries []*rvtracker.Delivery, now time.Time) []Handler {
+func (b *backlog) handlers(deliveries []*Delivery, now time.Time) []Handler {
 	byName := make(map[string]Handler, len(deliveries))
 	for _, d := range deliveries {
 		position := d.Position()
@@ -135,7 +133,7 @@ func (c *probed) sampleHandlers(ctx context.Context, rv string, now time.Time) {
 	if err != nil {
 		return // It has no list yet, or cannot be compared.
 	}
-	deliveries := c.m.opts.Handlers(c.gvr)
+	deliveries := c.m.opts.Handlers(c.informer)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.backlog.sample(stored, deliveries, now)

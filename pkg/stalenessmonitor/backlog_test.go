@@ -10,14 +10,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 func TestBacklog(t *testing.T) {
 	start := time.Now()
 	at := func(second int) time.Time { return start.Add(time.Duration(second) * time.Second) }
-	deliver := func(d *rvtracker.Delivery, rv int) { d.Bookmark(strconv.Itoa(rv)) }
+	deliver := func(d *Delivery, rv int) { d.Bookmark(strconv.Itoa(rv)) }
 	for name, test := range map[string]struct {
 		// stored and delivered are the RVs at each second.
 		stored, delivered []int
@@ -40,13 +38,13 @@ func TestBacklog(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b backlog
-			d, level := rvtracker.NewDelivery("slow"), rvtracker.NewDelivery("level")
+			d, level := NewDelivery("slow"), NewDelivery("level")
 			for i, stored := range test.stored {
 				deliver(d, test.delivered[i])
 				deliver(level, stored)
-				b.sample(uint64(stored), []*rvtracker.Delivery{level, d}, at(i))
+				b.sample(uint64(stored), []*Delivery{level, d}, at(i))
 			}
-			got := b.handlers([]*rvtracker.Delivery{level, d}, at(len(test.stored)-1))
+			got := b.handlers([]*Delivery{level, d}, at(len(test.stored)-1))
 			require.Len(t, got, 2)
 			var slow Handler
 			for _, h := range got {
@@ -69,8 +67,8 @@ func TestBacklog(t *testing.T) {
 func TestHandlersOfOnePackage(t *testing.T) {
 	var b backlog
 	now := time.Now()
-	deliveries := []*rvtracker.Delivery{rvtracker.NewDelivery("a"), rvtracker.NewDelivery("a"), rvtracker.NewDelivery("b")}
-	for _, d := range []*rvtracker.Delivery{deliveries[0], deliveries[2]} {
+	deliveries := []*Delivery{NewDelivery("a"), NewDelivery("a"), NewDelivery("b")}
+	for _, d := range []*Delivery{deliveries[0], deliveries[2]} {
 		d.Bookmark("9")
 	}
 	b.sample(9, deliveries, now)
@@ -85,7 +83,7 @@ func TestHandlersOfOnePackage(t *testing.T) {
 func TestBacklogIsBounded(t *testing.T) {
 	var b backlog
 	start := time.Now()
-	d := []*rvtracker.Delivery{rvtracker.NewDelivery("stuck")}
+	d := []*Delivery{NewDelivery("stuck")}
 	d[0].Bookmark("1")
 	const seconds = 100_000
 	for i := range seconds {

@@ -1,8 +1,8 @@
 // Copyright The Fresh KCM Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stalenessmonitor measures how old every informer's cache is, and says so in metrics, the log
-// and on the page /stalenessz.
+// Package stalenessmonitor measures how old every informer's cache is. What it finds is published by
+// metrics, the log and the page of package stalenessz.
 //
 // It promises:
 //

@@ -39,7 +39,7 @@ func (c *probed) evaluate(ctx context.Context) {
 	lag := c.lag(received)
 	c.mu.Unlock()
 	if state != was && reason != reasonNotFound {
-		c.m.opts.Metrics.Entered(c.gvr, state)
+		c.m.opts.Metrics.Entered(c.gvr, string(state))
 	}
 	if changed {
 		c.tell(ctx, was, state, reason, detail, now.Sub(since), proof, proven, lag)
@@ -55,7 +55,7 @@ func (c *probed) judge(proof freshness.Proof, proven bool, received string, now 
 	case c.stored == "":
 		return Unknown, ReasonNotSynced, "the informer has not finished its first list"
 	case c.rewound && !proven:
-		return Stalled, ReasonRewind, "the server's resource versions went backward and the informer has not listed anew"
+		return Stalled, ReasonRewind, "the server's resource versions went backward and the informer has not relisted"
 	case newest.TakenAt.IsZero() && c.failures == 0:
 		return Unknown, ReasonNotProbed, "no fence has been taken yet"
 	case proven && c.failures < 2 && now.Sub(proof.At) <= knownFor && !newest.TakenAt.IsZero() && !proof.At.Before(newest.TakenAt) && !c.lacksSince(newest):
@@ -73,9 +73,9 @@ func (c *probed) judge(proof freshness.Proof, proven bool, received string, now 
 		if awaited == "" || freshness.Passed(c.stored, awaited) {
 			awaited = newest.ResourceVersion
 		}
-		detail = "events come late"
+		detail = "events arrive late"
 		if c.missing != "" {
-			detail = fmt.Sprintf("lacks %d changes or more, the first at resource version %s", c.missed, c.missing)
+			detail = fmt.Sprintf("at least %d changes are missing, the first at resource version %s", c.missed, c.missing)
 		}
 		if freshness.Less(c.stored, received) && freshness.Passed(received, awaited) {
 			reason = ReasonQueue
@@ -86,9 +86,9 @@ func (c *probed) judge(proof freshness.Proof, proven bool, received string, now 
 	case c.undecided >= 2:
 		return Unknown, c.undecidedFor, c.undecidedBy
 	case c.state.healthy() && !proven && now.Sub(c.lost) >= lostFor:
-		return c.unanswered("what was proven no longer holds for the cache")
+		return c.unanswered("the last proof no longer holds for the cache")
 	case c.state.healthy() && proven && now.Sub(proof.At) > knownFor:
-		return c.unanswered(fmt.Sprintf("nothing has been answered for %v", knownFor))
+		return c.unanswered(fmt.Sprintf("the server has answered no probe for %v", knownFor))
 	}
 	return c.state, c.reason, c.detail
 }

@@ -16,7 +16,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
-	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 const (
@@ -59,7 +58,7 @@ type Metrics interface {
 	// nothing was learned.
 	Probed(resource schema.GroupVersionResource, outcome string, latency time.Duration)
 	// Entered: the cache's state has changed.
-	Entered(resource schema.GroupVersionResource, state State)
+	Entered(resource schema.GroupVersionResource, state string)
 }
 
 // Options of a Monitor.
@@ -75,8 +74,8 @@ type Options struct {
 	Register func(resource schema.GroupVersionResource, informer Informer)
 	// Forget undoes Register, after the last probe.
 	Forget func(resource schema.GroupVersionResource, informer Informer)
-	// Handlers, unless nil, returns how far the event handlers of a resource's informer are now.
-	Handlers func(resource schema.GroupVersionResource) []*rvtracker.Delivery
+	// Handlers, unless nil, returns how far the event handlers of an informer are now.
+	Handlers func(informer Informer) []*Delivery
 	// Stalled, unless nil, is called every second for a cache that has been stalled for stalledFor: what can
 	// be done about it is not the monitor's business. It must return at once.
 	Stalled func(resource schema.GroupVersionResource, reason string)
@@ -98,7 +97,7 @@ func New(opts Options) *Monitor {
 		opts.Protected = func(schema.GroupVersionResource) bool { return false }
 	}
 	if opts.Handlers == nil {
-		opts.Handlers = func(schema.GroupVersionResource) []*rvtracker.Delivery { return nil }
+		opts.Handlers = func(Informer) []*Delivery { return nil }
 	}
 	now := time.Now()
 	return &Monitor{opts: opts, pace: newPace(now), contact: contact{answered: now}, caches: map[schema.GroupVersionResource]*probed{}}
@@ -166,7 +165,7 @@ func (m *Monitor) discover(ctx context.Context, wg *sync.WaitGroup) {
 		}
 		c.quick = waiting <= quickFirst
 		m.caches[gvr] = c
-		m.opts.Metrics.Entered(gvr, Unknown)
+		m.opts.Metrics.Entered(gvr, string(Unknown))
 	}
 }
 

@@ -56,7 +56,9 @@ func (c *counts) Unwatched(r schema.GroupVersionResource) { c.note(func() { dele
 func (c *counts) Probed(_ schema.GroupVersionResource, outcome string, _ time.Duration) {
 	c.note(func() { c.probed[outcome]++ })
 }
-func (c *counts) Entered(_ schema.GroupVersionResource, s State) { c.note(func() { c.entered[s]++ }) }
+func (c *counts) Entered(_ schema.GroupVersionResource, s string) {
+	c.note(func() { c.entered[State(s)]++ })
+}
 
 // run runs a monitor of one cache for a test in a bubble.
 func run(t *testing.T, w *world, test func(m *Monitor, c *counts, look func() Cache)) {
@@ -432,7 +434,7 @@ func TestUnansweredIsNotCalledFresh(t *testing.T) {
 		got := look()
 		require.Equal(t, Unknown, got.State)
 		require.Equal(t, string(freshness.ReasonTimeout), got.Reason)
-		require.Contains(t, got.Detail, "nothing has been answered for 30s")
+		require.Contains(t, got.Detail, "the server has answered no probe for 30s")
 		w.set(func(w *world) { w.answerAfter = 0 })
 		busy(w, 3*time.Minute)
 		require.Equal(t, Fresh, look().State)

@@ -240,7 +240,7 @@ func (c *probed) failed(ctx context.Context, err error) (outcome string) {
 	c.mu.Unlock()
 	if gone {
 		c.m.opts.Metrics.Unwatched(c.gvr)
-		klog.FromContext(ctx).Info("The server does not serve a resource any more; its cache cannot be measured", "resource", c.gvr)
+		klog.FromContext(ctx).Info("The server no longer serves a resource; its cache is not measured", "resource", c.gvr)
 	}
 	return string(failure.Reason)
 }

@@ -142,7 +142,7 @@ func (c *probed) fenced(ctx context.Context, f freshness.Fence) {
 	c.mu.Unlock()
 	if back {
 		c.m.opts.Metrics.Watched(c.gvr)
-		c.m.opts.Metrics.Entered(c.gvr, state)
+		c.m.opts.Metrics.Entered(c.gvr, string(state))
 		klog.FromContext(ctx).Info("The server serves a resource again", "resource", c.gvr)
 	}
 }
@@ -265,13 +265,13 @@ func (c *probed) tell(ctx context.Context, was, state State, reason, detail stri
 	logger := klog.FromContext(ctx)
 	switch {
 	case state.healthy() && (was.healthy() || was == Unknown):
-		logger.V(3).Info("An informer's cache is known to be complete", values...)
+		logger.V(3).Info("An informer's cache is proven complete", values...)
 	case state.healthy():
-		logger.Info("An informer's cache is complete again", values...)
+		logger.Info("An informer's cache is proven complete again", values...)
 	case state == Unknown && was == Unknown && (reason == ReasonNotSynced || reason == ReasonNotProbed):
 		logger.V(3).Info("An informer's cache cannot be measured yet", append(values, "reason", reason)...)
 	default:
-		logger.Info("An informer's cache is not known to be complete", append(values, "reason", reason, "detail", detail,
+		logger.Info("An informer's cache is not proven complete", append(values, "reason", reason, "detail", detail,
 			"lagWatch", lag.Watch, "lagQueue", lag.Queue)...)
 	}
 }
@@ -313,7 +313,7 @@ func (c *probed) snapshot() Cache {
 	if proven {
 		out.Proven, out.Age = proof.At, time.Since(proof.At)
 	}
-	deliveries := c.m.opts.Handlers(c.gvr)
+	deliveries := c.m.opts.Handlers(c.informer)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out.State, out.Reason, out.Detail, out.Since = c.state, c.reason, c.detail, c.since

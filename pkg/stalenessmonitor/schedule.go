@@ -303,7 +303,8 @@ func (c *probed) turn(now time.Time) (turn, bool) {
 			if proof.At.After(c.moved) {
 				silent = proof.At.Add(silentAfter) // What it may lack came after that.
 			}
-			if silent.Before(t.due) {
+			// A shared turn that is due may have to wait for long.
+			if silent.Before(t.due) || t.of == shared && !silent.After(now) {
 				t.of, t.due = prompt, silent
 			}
 		}

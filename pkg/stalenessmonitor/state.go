@@ -37,7 +37,7 @@ const (
 	ReasonWatch = "Watch"
 	// ReasonQueue: what is missing has been received; the informer's own processing is behind.
 	ReasonQueue = "Queue"
-	// ReasonRewind: the server's resource versions went backward and the informer has not listed anew.
+	// ReasonRewind: the server's resource versions went backward and the informer has not relisted.
 	ReasonRewind = "Rewind"
 	// ReasonNotSynced: the informer has not finished its first list.
 	ReasonNotSynced = "NotSynced"

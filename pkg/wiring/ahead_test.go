@@ -48,6 +48,8 @@ func (*busyCache) known(schema.GroupResource) (freshness.Proof, bool) {
 	return freshness.Proof{}, false
 }
 
+func (*busyCache) wrote(schema.GroupResource, string, time.Time) {}
+
 func (*busyCache) wait(context.Context, schema.GroupResource, freshness.Proof) {
 	panic("it is never behind")
 }
@@ -93,6 +95,8 @@ func (b busyCaches) prove(ctx context.Context, resource schema.GroupResource, as
 func (busyCaches) known(schema.GroupResource) (freshness.Proof, bool) {
 	return freshness.Proof{}, false
 }
+
+func (busyCaches) wrote(schema.GroupResource, string, time.Time) {}
 
 func (busyCaches) wait(context.Context, schema.GroupResource, freshness.Proof) {
 	panic("they are never behind")

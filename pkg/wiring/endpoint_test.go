@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"testing"
 	"time"
 
@@ -27,38 +28,8 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
-
-func TestPathsBelowAPrefix(t *testing.T) {
-	for name, tc := range map[string]struct{ host, path, want string }{
-		"no prefix":                {"https://server", "/api/v1/namespaces/ns/pods/a", "pods"},
-		"a slash":                  {"https://server/", "/api/v1/namespaces/ns/pods/a", "pods"},
-		"a prefix":                 {"https://server/k8s/clusters/x", "/k8s/clusters/x/apis/apps/v1/namespaces/ns/statefulsets/a/status", "statefulsets"},
-		"a prefix and a slash":     {"https://server/k8s/clusters/x/", "/k8s/clusters/x/api/v1/pods", "pods"},
-		"a prefix like an API's":   {"https://server/api/v1", "/api/v1/apis/apps/v1/daemonsets", "daemonsets"},
-		"without a scheme":         {"server:6443", "/api/v1/pods", "pods"},
-		"not below the prefix":     {"https://server/k8s", "/api/v1/pods", ""},
-		"a longer name":            {"https://server/k8s", "/k8s-other/api/v1/pods", ""},
-		"no resource":              {"https://server/k8s", "/k8s/healthz", ""},
-		"a path that is no server": {"https://server", "/k8s/clusters/x/api/v1/pods", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			at, err := endpointOf(&restclient.Config{Host: tc.host})
-			require.NoError(t, err)
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://server"+tc.path, nil)
-			require.NoError(t, err)
-			info := at.resource(req)
-			if tc.want == "" {
-				require.Nil(t, info)
-			} else {
-				require.Equal(t, tc.want, info.Resource)
-			}
-			require.Equal(t, tc.path, req.URL.Path, "the request is sent as it was")
-		})
-	}
-	_, err := endpointOf(&restclient.Config{Host: "https://server/%zz"})
-	require.Error(t, err)
-}
 
 // The real controller, behind a proxy that serves the apiserver below a path.
 func TestProtectionBehindAPathPrefix(t *testing.T) {
@@ -80,7 +51,7 @@ func TestProtectionBehindAPathPrefix(t *testing.T) {
 			handler.rv.Store(100)
 			created := make(chan struct{}, 100)
 			server := httptest.NewServer(http.StripPrefix(tc.prefix, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-				if req.Method != http.MethodPost || requestedResource(req) != "pods" {
+				if req.Method != http.MethodPost || path.Base(req.URL.Path) != "pods" {
 					handler.ServeHTTP(w, req)
 					return
 				}
@@ -100,7 +71,7 @@ func TestProtectionBehindAPathPrefix(t *testing.T) {
 				return store
 			})
 			t.Cleanup(func() { consistency.SetProvider(nil) })
-			client := Clients(clientbuilder.SimpleControllerClientBuilder{ClientConfig: &restclient.Config{Host: server.URL + tc.prefix}}, nil).ClientOrDie("test")
+			client := transport.Clients(clientbuilder.SimpleControllerClientBuilder{ClientConfig: &restclient.Config{Host: server.URL + tc.prefix}}, nil).ClientOrDie("test")
 			factory := informers.NewSharedInformerFactory(objects, 0)
 			rsc := replicaset.NewReplicaSetController(ctx, factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods(), client, 10)
 			factory.Start(ctx.Done())
@@ -134,16 +105,9 @@ func TestProtectionBehindAPathPrefix(t *testing.T) {
 	}
 }
 
-func requestedResource(req *http.Request) string {
-	if info := endpoint("").resource(req); info != nil {
-		return info.Resource
-	}
-	return ""
-}
-
 // telling is a store that tells what the transport records; upstream's own calls of WroteAt are left out.
 type telling struct {
-	consistency.NoopConsistencyStore
+	deafStore
 	told chan<- call
 }
 
@@ -170,8 +134,8 @@ func TestWritesToAPathThatIsNotKnown(t *testing.T) {
 	defer server.Close()
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
 	store := NewStore(rvtracker.New(rvtracker.Options{}), "test", map[schema.GroupResource]consistency.LastSyncRVGetter{pods: cache.NewStore(cache.MetaNamespaceKeyFunc)})
-	client := Clients(clientbuilder.SimpleControllerClientBuilder{ClientConfig: &restclient.Config{Host: server.URL}}, nil).ClientOrDie("test")
-	metrics.Tracker{}.Init("test")
+	client := transport.Clients(clientbuilder.SimpleControllerClientBuilder{ClientConfig: &restclient.Config{Host: server.URL}}, nil).ClientOrDie("test")
+	metrics.Tracker{}.Init("test", seriesValues)
 	before := unrecorded(t, metrics.PathUnreadable)
 	err := client.CoreV1().RESTClient().Post().AbsPath("/elsewhere/pods").Body(&corev1.Pod{}).Do(consistency.WithOwner(t.Context(), store, owner, "uid")).Error()
 	require.NoError(t, err)
@@ -199,40 +163,4 @@ func unrecorded(t *testing.T, cause string) float64 {
 	}
 	t.Fatal("there is no such series")
 	return 0
-}
-
-// Events go on after the lease, and stalled watches are ended, below a prefix as well.
-func TestTransportsBelowAPrefix(t *testing.T) {
-	const prefix = "/k8s/clusters/x"
-	release := make(chan struct{})
-	defer close(release)
-	server := httptest.NewServer(http.StripPrefix(prefix, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if req.URL.Query().Has("watch") {
-			w.WriteHeader(http.StatusOK)
-			w.(http.Flusher).Flush()
-			select {
-			case <-release:
-			case <-req.Context().Done():
-			}
-			return
-		}
-		_, _ = w.Write([]byte(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"a","namespace":"ns"}}`))
-	})))
-	defer server.Close()
-	config := clientbuilder.SimpleControllerClientBuilder{ClientConfig: &restclient.Config{Host: server.URL + prefix}}
-	former := Clients(config, &Lease{&heldLease{}, time.Second}).ClientOrDie("test")
-	_, err := former.CoreV1().Events("ns").Create(t.Context(), &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}}, metav1.CreateOptions{})
-	require.NoError(t, err, "events are exempt")
-	_, err = former.CoreV1().Pods("ns").Create(t.Context(), &corev1.Pod{}, metav1.CreateOptions{})
-	var refused *NotLeaderError
-	require.ErrorAs(t, err, &refused)
-
-	watches := NewWatches()
-	watches.silent = 0
-	watch, err := watches.Clients(config).ClientOrDie("test").CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	require.Equal(t, 1, watches.End(t.Context(), schema.GroupVersionResource{Version: "v1", Resource: "pods"}))
-	_, open := <-watch.ResultChan()
-	require.False(t, open)
 }

@@ -38,11 +38,11 @@ type reporter struct {
 }
 
 func (r *reporter) report(ctx context.Context, report rvtracker.StaleReport) {
-	cause := "no consistent read could say whether the server has it"
+	cause := "no consistent read has shown whether the cache is stale"
 	if report.Proven {
-		cause = "the server has it, so the cache is stale"
+		cause = "a consistent read confirmed that the cache is stale"
 	}
-	klog.FromContext(ctx).Info("An object is not reconciled because a cache is behind", "controller", report.Controller, "owner", report.Owner,
+	klog.FromContext(ctx).Info("An object is not reconciled because a cache has not caught up", "controller", report.Controller, "owner", report.Owner,
 		"cause", cause, "wait", report.Err.Error())
 	kind, ok := kinds[report.Controller]
 	if !ok || r.events == nil {
@@ -50,7 +50,7 @@ func (r *reporter) report(ctx context.Context, report rvtracker.StaleReport) {
 	}
 	version, name := kind.ToAPIVersionAndKind()
 	object := &corev1.ObjectReference{APIVersion: version, Kind: name, Namespace: report.Owner.Namespace, Name: report.Owner.Name, UID: report.OwnerUID}
-	r.events.Eventf(object, corev1.EventTypeWarning, StaleCacheReason, "Not reconciled for %s: the controller's cache of %s is at resource version %q and awaits %s; %s",
+	r.events.Eventf(object, corev1.EventTypeWarning, StaleCacheReason, "Not reconciled for %s: the controller's cache of %s is at resource version %q and waits for %s; %s",
 		report.Err.Waiting.Round(time.Second), report.Err.Resource, report.Err.SeenRV, report.Err.Awaits(), cause)
 }
 

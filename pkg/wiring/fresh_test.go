@@ -11,17 +11,20 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
-	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 var (
@@ -57,12 +60,14 @@ func (s *script) answer(proof freshness.Proof) {
 
 func (s *script) known(schema.GroupResource) (freshness.Proof, bool) { return freshness.Proof{}, false }
 
+func (*script) wrote(schema.GroupResource, string, time.Time) {}
+
 func (s *script) wait(context.Context, schema.GroupResource, freshness.Proof) { <-s.release }
 
 // guard puts these off.
-type guard []circuitbreaker.Wait
+type guard []livereads.Wait
 
-func (g *guard) Waits() []circuitbreaker.Wait { return *g }
+func (g *guard) Waits() []livereads.Wait { return *g }
 
 func TestProveFresh(t *testing.T) {
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
@@ -101,7 +106,7 @@ func TestProveFresh(t *testing.T) {
 	require.Empty(t, rowsOf(store.waits))
 	since := time.Now().Add(-time.Minute)
 	guarded(store, &guard{{Object: "ns/pod", Resource: nodes, For: "a proof", Why: "no server", Since: since}})
-	require.Equal(t, []stalenessmonitor.Wait{{Controller: store.name, Owner: "ns/pod", Resource: nodes, For: "a proof", Why: "no server", Since: since}},
+	require.Equal(t, []stalenessz.Wait{{Controller: store.name, Owner: "ns/pod", Resource: nodes, For: "a proof", Why: "no server", Since: since}},
 		rowsOf(store.waits), "and what the guards put off")
 	ctx = reconcile()
 	require.NoError(t, consistency.ProveFresh(ctx, store, nodes))
@@ -153,7 +158,9 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 				owner := types.NamespacedName{Name: "owner"}
 				prover := &script{nodes: tc.first}
 				var woken []types.NamespacedName
-				s := &start{controller: "test"}
+				store := &Store{name: "test", held: newHolds("test")}
+				s := &start{holds: store.held}
+				store.start = s
 				require.True(t, consistency.Parked(s.check(owner)), "before anything is known")
 				go s.run(t.Context(), prover, time.Now(),
 					[]schema.GroupResource{nodes, pods}, func(o types.NamespacedName) { woken = append(woken, o) })
@@ -162,7 +169,7 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 				if tc.waits {
 					require.EqualValues(t, 1, parked(t, "test", metrics.ForStart))
 					require.Empty(t, woken)
-					require.Len(t, rowsOf((&Store{name: "test", start: s}).waits), 1)
+					require.Len(t, rowsOf(store.waits), 1)
 					require.ErrorContains(t, s.check(owner), "waits: its caches are not proven")
 					prover.answer(fresh)
 					time.Sleep(retryStart)
@@ -197,7 +204,9 @@ func TestAProofIsAskedForAgainWhenTheAnswerSays(t *testing.T) {
 	for proof, want := range map[freshness.Proof]time.Duration{soon: soon.RetryAfter, down: retryUnproven, stale: retryStale} {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
-			(&proofs{}).wait(t.Context(), nodes, proof)
+			p := proofsOf(t)
+			defer p.prover.Close()
+			p.wait(t.Context(), nodes, proof)
 			require.Equal(t, want, time.Since(start), proof.String())
 		})
 	}
@@ -214,11 +223,21 @@ func TestAWaitForAnUnprovenCacheEndsWithItsRelist(t *testing.T) {
 		gone := freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonGone, ResourceVersion: "5", RetryAfter: time.Second}
 		time.AfterFunc(10*time.Millisecond, func() { source.Observe("5") })
 		start := time.Now()
-		(&proofs{sources: map[schema.GroupVersionResource]*rvtracker.Source{nodes.WithVersion("v1"): source}}).wait(ctx, nodes, gone)
+		p := proofsOf(t)
+		defer p.prover.Close()
+		p.prover.Track(nodes.WithVersion("v1"), cache.NewStore(cache.MetaNamespaceKeyFunc), source)
+		p.wait(ctx, nodes, gone)
 		require.Less(t, time.Since(start), 100*time.Millisecond)
 		cancel()
 		synctest.Wait()
 	})
+}
+
+func proofsOf(t *testing.T) *proofs {
+	t.Helper()
+	p, err := newProofs(&rest.Config{Host: "http://127.0.0.1:1"}, meta.NewDefaultRESTMapper(nil), nil)
+	require.NoError(t, err)
+	return p
 }
 
 // hookedStore leaves it to the test to tell of its moves.

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 )
 
 // Handlers knows how far each event handler of the informers that it was shown has been handed events: a store can be fresh
@@ -41,14 +41,14 @@ func (h *Handlers) informer(informer cache.SharedIndexInformer) cache.SharedInde
 	defer h.mu.Unlock()
 	known := h.informers[informer.GetStore()]
 	if known == nil {
-		known = &handledInformer{SharedIndexInformer: informer, deliveries: map[cache.ResourceEventHandlerRegistration]*rvtracker.Delivery{}}
+		known = &handledInformer{SharedIndexInformer: informer, deliveries: map[cache.ResourceEventHandlerRegistration]*stalenessmonitor.Delivery{}}
 		h.informers[informer.GetStore()] = known
 	}
 	return known
 }
 
 // deliveries are those of the handlers of a store's informer. It is safe to call at any time, and may be nil.
-func (h *Handlers) deliveries(store cache.Store) []*rvtracker.Delivery {
+func (h *Handlers) deliveries(store cache.Store) []*stalenessmonitor.Delivery {
 	h.mu.Lock()
 	known := h.informers[store]
 	h.mu.Unlock()
@@ -66,9 +66,9 @@ type handledInformer struct {
 	cache.SharedIndexInformer
 
 	mu         sync.Mutex
-	deliveries map[cache.ResourceEventHandlerRegistration]*rvtracker.Delivery
+	deliveries map[cache.ResourceEventHandlerRegistration]*stalenessmonitor.Delivery
 	// all are the deliveries, not to be changed.
-	all atomic.Pointer[[]*rvtracker.Delivery]
+	all atomic.Pointer[[]*stalenessmonitor.Delivery]
 }
 
 // AddEventHandler implements cache.SharedInformer.
@@ -91,7 +91,7 @@ func (i *handledInformer) AddEventHandlerWithOptions(handler cache.ResourceEvent
 }
 
 func (i *handledInformer) add(handler cache.ResourceEventHandler, add func(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error)) (cache.ResourceEventHandlerRegistration, error) {
-	delivery := rvtracker.NewDelivery(addedBy())
+	delivery := stalenessmonitor.NewDelivery(addedBy())
 	registration, err := add(tellingHandler{handler, delivery})
 	if err == nil {
 		i.change(func() { i.deliveries[registration] = delivery })
@@ -116,7 +116,7 @@ func (i *handledInformer) change(change func()) {
 // tellingHandler tells how far it is, once the handler in it has returned.
 type tellingHandler struct {
 	cache.ResourceEventHandler
-	delivery *rvtracker.Delivery
+	delivery *stalenessmonitor.Delivery
 }
 
 // OnAdd implements cache.ResourceEventHandler.

@@ -27,7 +27,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/kubernetes/scheme"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
@@ -38,8 +37,8 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
-	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 // A new group of APIs in client-go needs a line in handledfactory.go.
@@ -100,7 +99,7 @@ func TestHandlersAreNamedByPackage(t *testing.T) {
 	replication.NewReplicationManager(t.Context(), core.Pods(), core.ReplicationControllers(), client, 10) // Its handlers are wrapped for conversion.
 	_, err = cache.NewTypedSharedIndexInformer[*corev1.Node](core.Nodes().Informer()).AddTypedEventHandler(cache.TypedResourceEventHandlerFuncs[*corev1.Node]{})
 	require.NoError(t, err)
-	observed := h.ObserveFactory(informerfactory.NewInformerFactory(typed, metadatainformer.NewSharedInformerFactory(metadatafake.NewSimpleMetadataClient(scheme.Scheme), 0)))
+	observed := h.ObserveFactory(informerfactory.NewInformerFactory(typed, metadatainformer.NewSharedInformerFactory(metadatafake.NewSimpleMetadataClient(metadataScheme(t)), 0)))
 	widgets, err := observed.ForResource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"})
 	require.NoError(t, err)
 	for _, informer := range []cache.SharedIndexInformer{core.Secrets().Informer(), widgets.Informer()} {
@@ -213,7 +212,9 @@ func (silent) Known(schema.GroupVersionResource) (freshness.Proof, bool) {
 // termOf shows a monitor on the page.
 type termOf struct{ *stalenessmonitor.Monitor }
 
-func (termOf) Waits(*stalenessmonitor.Longest) {}
+func (termOf) Waits(*stalenessz.Longest) {}
+
+func (termOf) Recorded() int { return 0 }
 
 // handled is a monitored informer of pods in a bubble.
 type handled struct {
@@ -234,18 +235,15 @@ func testHandled(t *testing.T, resync time.Duration, test func(t *testing.T, h *
 		handlers := NewHandlers()
 		h.informer = handlers.informer(cache.NewSharedIndexInformer(h.server.listerWatcher(), &corev1.Pod{}, resync, cache.Indexers{}))
 		gvr := corev1.SchemeGroupVersion.WithResource("pods")
-		w := &Wiring{tracker: rvtracker.New(rvtracker.Options{}), proofs: &proofs{sources: map[schema.GroupVersionResource]*rvtracker.Source{}}}
 		h.monitor = stalenessmonitor.New(stalenessmonitor.Options{
 			Prover: silent{}, Metrics: &metrics.Staleness{},
 			Informers: func() map[schema.GroupVersionResource]stalenessmonitor.Informer {
 				return map[schema.GroupVersionResource]stalenessmonitor.Informer{gvr: h.informer}
 			},
-			Register: func(gvr schema.GroupVersionResource, i stalenessmonitor.Informer) {
-				source := w.tracker.Register(gvr.GroupResource(), i.GetStore())
-				source.Follow(func() []*rvtracker.Delivery { return handlers.deliveries(i.GetStore()) })
-				w.proofs.sources[gvr] = source
+			Register: func(schema.GroupVersionResource, stalenessmonitor.Informer) {},
+			Handlers: func(i stalenessmonitor.Informer) []*stalenessmonitor.Delivery {
+				return handlers.deliveries(i.GetStore())
 			},
-			Handlers: w.deliveries,
 		})
 		logger := funcr.New(func(_, args string) {
 			h.logMu.Lock()
@@ -294,10 +292,10 @@ func (h *handled) log() string {
 }
 
 func (h *handled) page() string {
-	p := &stalenessmonitor.Page{Monitoring: true}
+	p := &stalenessz.Page{Monitoring: true}
 	p.Add(termOf{h.monitor})
 	w := httptest.NewRecorder()
-	p.ServeHTTP(w, httptest.NewRequest(http.MethodGet, stalenessmonitor.Path+"?format=text", nil))
+	p.ServeHTTP(w, httptest.NewRequest(http.MethodGet, stalenessz.Path+"?format=text", nil))
 	return w.Body.String()
 }
 
@@ -410,7 +408,7 @@ func TestHandlersComeAndGo(t *testing.T) {
 // Whoever asked for bookmarks still gets them, and a handler that tells how far it is costs nothing more.
 func TestTellingHandler(t *testing.T) {
 	var asked string
-	d := rvtracker.NewDelivery("x")
+	d := stalenessmonitor.NewDelivery("x")
 	h := tellingHandler{cache.ResourceEventHandlerFuncs{BookmarkFunc: func(rv string) { asked = rv }}, d}
 	h.GetBookmarkFunc()("7")
 	require.Equal(t, "7", asked)

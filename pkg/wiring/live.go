@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 )
 
 const (
@@ -42,7 +42,7 @@ type live struct {
 	version func(schema.GroupResource) (schema.GroupVersionResource, bool)
 	// few reports whether a cache has so few objects that its proof is not slow.
 	few    func(schema.GroupResource) bool
-	budget circuitbreaker.Reader
+	budget *livereads.Budget
 }
 
 func newLive(config *rest.Config, proofs *proofs) (*live, error) {
@@ -56,7 +56,7 @@ func newLive(config *rest.Config, proofs *proofs) (*live, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the client of live reads: %w", err)
 	}
-	return &live{client: client, version: proofs.lookup, few: proofs.few, budget: circuitbreaker.NewBudget(liveRate, liveBurst)}, nil
+	return &live{client: client, version: proofs.prover.Lookup, few: proofs.few, budget: livereads.NewBudget(liveRate, liveBurst)}, nil
 }
 
 // reads reports whether the resource is that of the owner, or of its pods.
@@ -92,25 +92,27 @@ func (l *live) shows(ctx context.Context, controller string, v *view, resource s
 	return false
 }
 
+// ReadLive implements consistency.LiveReadStore by the budget that all guards share.
+func (s *Store) ReadLive(ctx context.Context, resource schema.GroupResource, read func(context.Context) error) error {
+	if s.budget == nil {
+		return read(ctx)
+	}
+	return s.budget.ReadWithin(ctx, s.name, resource, promptly, liveTimeout, read)
+}
+
 // readNow makes a read, unless the budget is spent.
-func readNow[T any](ctx context.Context, budget circuitbreaker.Reader, controller string, resource schema.GroupResource, read func(context.Context) (T, error)) (out T, err error) {
-	waiting, cancel := context.WithTimeout(ctx, liveWait)
-	defer cancel()
-	err = budget.Read(waiting, controller, resource, func(context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, liveTimeout)
-		defer cancel()
-		var err error
+func readNow[T any](ctx context.Context, budget *livereads.Budget, controller string, resource schema.GroupResource, read func(context.Context) (T, error)) (out T, err error) {
+	err = budget.ReadWithin(ctx, controller, resource, liveWait, liveTimeout, func(ctx context.Context) (err error) {
 		out, err = read(ctx)
 		return err
 	})
 	return out, err
 }
 
-// proveOrRead is the proof that all share, or a read of what this deletion depends on if that comes first. It reports
-// true if the read showed what the reconcile has read.
-func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupResource, asOf time.Time) (freshness.Proof, bool) {
+// proveOrRead is the proof that all share, or a read of what this deletion depends on if that comes first.
+func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupResource, asOf time.Time) reply {
 	if s.live == nil || !v.reads(resource) || s.live.few(resource) {
-		return s.prover.prove(ctx, resource, asOf), false
+		return reply{proof: s.prover.prove(ctx, resource, asOf)}
 	}
 	proofs := make(chan freshness.Proof, 1)
 	go func() { proofs <- s.prover.prove(ctx, resource, asOf) }()
@@ -118,13 +120,13 @@ func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupR
 	defer timer.Stop()
 	select {
 	case proof := <-proofs:
-		return proof, false
+		return reply{proof: proof}
 	case <-timer.C:
 	}
 	if s.live.shows(ctx, s.name, v, resource) {
-		return freshness.Proof{}, true
+		return reply{shown: true, later: proofs}
 	}
-	return <-proofs, false
+	return reply{proof: <-proofs}
 }
 
 // selectorOf is which pods an owner may have.

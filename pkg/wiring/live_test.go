@@ -18,14 +18,14 @@ import (
 	metadatafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 )
 
-// A large cache that stands still takes seconds to prove. A deletion that depends on one object and its pods does not
+// A large cache that stands still takes long to prove. A deletion that depends on one object and its pods does not
 // wait for that, but for a server that has them otherwise it does.
 func TestADeletionDoesNotWaitForTheProofOfALargeQuietCache(t *testing.T) {
-	const slow = 2 * time.Second
+	const slow = promptly - time.Millisecond
 	labels := map[string]string{"app": "set"}
 	labelled := func(pod *v1.Pod) *v1.Pod {
 		pod.UID, pod.Labels = types.UID(pod.Name), labels
@@ -62,9 +62,7 @@ func TestADeletionDoesNotWaitForTheProofOfALargeQuietCache(t *testing.T) {
 				for _, pod := range []*v1.Pod{aPod("1", "11", "a"), aPod("2", "20", "a")} {
 					require.NoError(t, c.pods.Update(labelled(pod)))
 				}
-				scheme := metadatafake.NewTestScheme()
-				require.NoError(t, metav1.AddMetaToScheme(scheme))
-				store.live = &live{client: metadatafake.NewSimpleMetadataClient(scheme, objects...), budget: circuitbreaker.NewBudget(0.01, tc.budget),
+				store.live = &live{client: metadatafake.NewSimpleMetadataClient(metadataScheme(t), objects...), budget: livereads.NewBudget(0.01, tc.budget),
 					version: func(r schema.GroupResource) (schema.GroupVersionResource, bool) { return r.WithVersion("v1"), true },
 					few:     func(schema.GroupResource) bool { return tc.objects <= 100 }}
 				c.takes = slow

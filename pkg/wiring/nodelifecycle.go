@@ -22,8 +22,9 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
+	"github.com/fresh-kcm/fresh-kcm/pkg/nodebreaker"
 )
 
 const (
@@ -46,17 +47,15 @@ var (
 // NodeStore is node lifecycle's consistency store: the one that also has a breaker.
 type NodeStore struct {
 	*Store
-	budget  *circuitbreaker.Budget
+	budget  *livereads.Budget
 	prove   func(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof
 	reached func(resourceVersion string) bool
 	report  func(ctx context.Context, cause string)
 }
 
-var _ consistency.ConsistencyStore = &NodeStore{}
-
 // NewNodeStore returns a store whose breaker proves what it must by prove, and reads what cannot be
 // proven within the budget.
-func NewNodeStore(store *Store, budget *circuitbreaker.Budget, prove func(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof) *NodeStore {
+func NewNodeStore(store *Store, budget *livereads.Budget, prove func(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof) *NodeStore {
 	return &NodeStore{Store: store, budget: budget, prove: prove, reached: func(string) bool { return false }}
 }
 
@@ -65,7 +64,7 @@ func (s *NodeStore) EnsureReady(types.NamespacedName) error { return nil }
 
 // NodeBreaker is what consistency.NewNodeBreaker asks for.
 func (s *NodeStore) NodeBreaker(client clientset.Interface, grace time.Duration) consistency.NodeBreaker {
-	nodes := guarded(s.Store, circuitbreaker.NewNodes(circuitbreaker.NodesOptions{
+	nodes := guarded(s.Store, nodebreaker.NewNodes(nodebreaker.NodesOptions{
 		Controller: s.name,
 		Grace:      grace,
 		Prove:      s.prove,
@@ -130,23 +129,23 @@ var allNodes = types.NamespacedName{Name: "all nodes"}
 
 // nodeBreaker holds the first pass back until the caches are as new as the start of leadership.
 type nodeBreaker struct {
-	*circuitbreaker.Nodes
+	*nodebreaker.Nodes
 	start *start // nil: the first pass waits for nothing
 
 	since sync.Once
 	until time.Time
 }
 
-// BeginPass reports whether the pass may be made; see circuitbreaker.Nodes.
+// BeginPass reports whether the pass may be made; see nodebreaker.Nodes.
 func (b *nodeBreaker) BeginPass(ctx context.Context) bool {
 	if b.start != nil && !b.start.done.Load() {
 		b.since.Do(func() { b.until = time.Now().Add(startLimit) })
 		if time.Now().Before(b.until) {
 			_ = b.start.check(allNodes)
-			klog.FromContext(ctx).Info("The first pass over the nodes waits for caches as new as the start of leadership", "atMost", startLimit)
+			klog.FromContext(ctx).Info("The first pass over the nodes waits until the caches are as new as the start of leadership", "atMost", startLimit)
 			return false
 		}
-		b.start.giveUp(allNodes)
+		b.start.holds.release(holdStart, allNodes)
 	}
 	return b.Nodes.BeginPass(ctx)
 }
@@ -157,5 +156,5 @@ func (r *reporter) reportNodes(_ context.Context, cause string) {
 		return
 	}
 	object := &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: corev1.NamespaceNodeLease}
-	r.events.Event(object, corev1.EventTypeWarning, LeasesUnverifiedReason, fmt.Sprintf("For more than a minute no silent node has been marked NotReady, because it may be alive: %s", cause))
+	r.events.Event(object, corev1.EventTypeWarning, LeasesUnverifiedReason, fmt.Sprintf("Node health could not be verified for over a minute; no node will be marked Unknown: %s", cause))
 }

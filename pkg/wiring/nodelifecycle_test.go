@@ -40,8 +40,8 @@ import (
 	kubefeatures "k8s.io/kubernetes/pkg/features"
 	taintutils "k8s.io/kubernetes/pkg/util/taints"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
@@ -114,7 +114,7 @@ func startCluster(t *testing.T, n int, withBreaker bool, prepare ...func(*cluste
 	if withBreaker {
 		tracker := rvtracker.New(rvtracker.Options{})
 		consistency.SetProvider(func(controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
-			return NewNodeStore(NewStore(tracker, controller, stores), circuitbreaker.NewBudget(circuitbreaker.DefaultRate, circuitbreaker.DefaultBurst), c.prove)
+			return NewNodeStore(NewStore(tracker, controller, stores), livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst), c.prove)
 		})
 		defer consistency.SetProvider(nil)
 	}

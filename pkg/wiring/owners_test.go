@@ -25,6 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -66,6 +68,8 @@ func (s *trackerServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	_ = encoder.Encode(object, w)
 }
+
+var requestInfo = request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 
 func (s *trackerServer) answer(req *http.Request) (runtime.Object, error) {
 	info, err := requestInfo.NewRequestInfo(req)
@@ -124,7 +128,7 @@ type writes struct {
 }
 
 func (o writes) RoundTrip(req *http.Request) (*http.Response, error) {
-	if info, err := requestInfo.NewRequestInfo(req); err == nil && mutating.Has(req.Method) && info.Resource != "events" {
+	if info, err := requestInfo.NewRequestInfo(req); err == nil && req.Method != http.MethodGet && info.Resource != "events" {
 		w := write{what: req.Method + " " + schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}.String()}
 		if info.Subresource != "" {
 			w.what += "/" + info.Subresource
@@ -269,8 +273,9 @@ func TestEveryWriteHasAnOwner(t *testing.T) {
 			server := httptest.NewServer(handler)
 			defer server.Close()
 			made := make(chan write, 100)
-			builder := wrappedBuilder{clientbuilder.SimpleControllerClientBuilder{ClientConfig: &restclient.Config{Host: server.URL, ContentConfig: restclient.ContentConfig{ContentType: runtime.ContentTypeJSON}}},
-				func(next http.RoundTripper, _ endpoint) http.RoundTripper { return writes{next, made} }}
+			config := &restclient.Config{Host: server.URL, ContentConfig: restclient.ContentConfig{ContentType: runtime.ContentTypeJSON}}
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper { return writes{next, made} })
+			builder := clientbuilder.SimpleControllerClientBuilder{ClientConfig: config}
 			ctx, cancel := context.WithTimeout(t.Context(), wait)
 			defer cancel()
 			factory := informers.NewSharedInformerFactory(objects, 0)

@@ -29,16 +29,9 @@ type proofs struct {
 	mapper meta.RESTMapper
 	prover *freshness.Prover
 	counts *metrics.Staleness
-	// rewound tells the tracker of a rewind that a resource shows which it does not follow.
-	rewound func(schema.GroupResource)
 
-	mu      sync.Mutex
-	sources map[schema.GroupVersionResource]*rvtracker.Source
-	scopes  map[schema.GroupVersionResource]scope
-	// onRewound, unless nil, is told of every rewind.
-	onRewound func(schema.GroupVersionResource)
-	// onFenced, unless nil, is told of every fence.
-	onFenced func(schema.GroupVersionResource, freshness.Fence)
+	mu     sync.Mutex
+	scopes map[schema.GroupVersionResource]scope
 }
 
 // The budget is far above what is used: the monitor takes 2 requests a second, and proofs for decisions at most one
@@ -48,11 +41,12 @@ const (
 	proverBurst = 80
 )
 
-func newProofs(config *rest.Config, mapper meta.RESTMapper) (*proofs, error) {
-	p := &proofs{mapper: mapper, counts: &metrics.Staleness{}, sources: map[schema.GroupVersionResource]*rvtracker.Source{}, scopes: map[schema.GroupVersionResource]scope{}}
+// newProofs tells rewound of rewinds of resources that the tracker does not follow.
+func newProofs(config *rest.Config, mapper meta.RESTMapper, rewound func(schema.GroupResource)) (*proofs, error) {
+	p := &proofs{mapper: mapper, counts: &metrics.Staleness{}, scopes: map[schema.GroupVersionResource]scope{}}
 	prover, err := freshness.New(freshness.Options{
 		Config: config, QPS: proverQPS, Burst: proverBurst, Metrics: p.counts,
-		Namespaced: p.namespaced, OnFence: p.onFence, OnFenced: p.fenced, OnRewind: p.onRewind,
+		Namespaced: p.namespaced, OnRewind: func(rewind freshness.Rewind) { rewound(rewind.Resource.GroupResource()) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the prover: %w", err)
@@ -69,37 +63,23 @@ func (p *proofs) register(ctx context.Context, resource schema.GroupResource, st
 	if err != nil {
 		return fmt.Errorf("no version of %s: %w", resource, err)
 	}
-	if !p.view(gvr, store, source) {
+	if !p.prover.Track(gvr, store, source) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, firstFence)
 	defer cancel()
 	if _, err := p.prover.Fence(ctx, gvr); err != nil {
-		klog.FromContext(ctx).V(2).Info("No fence of a cache before its first list", "resource", resource, "err", err)
+		klog.FromContext(ctx).V(2).Info("The fence before the first list failed", "resource", resource, "err", err)
 	}
 	return nil
 }
 
-// view has the prover look at a cache, unless it does already.
-func (p *proofs) view(gvr schema.GroupVersionResource, store freshness.Store, source *rvtracker.Source) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.sources[gvr] == source {
-		return false
-	}
-	p.sources[gvr] = source
-	p.prover.Register(gvr, freshness.StoreView(store, source.Wait))
-	return true
-}
-
-// forget undoes view.
+// forget has the prover look at a cache no longer.
 func (p *proofs) forget(gvr schema.GroupVersionResource, source *rvtracker.Source) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.sources[gvr] == source {
-		delete(p.sources, gvr)
+	if p.prover.Untrack(gvr, source) {
+		p.mu.Lock()
 		delete(p.scopes, gvr)
-		p.prover.Unregister(gvr)
+		p.mu.Unlock()
 	}
 }
 
@@ -141,69 +121,18 @@ func (p *proofs) askScope(gvr schema.GroupVersionResource) scope {
 	return s
 }
 
-func (p *proofs) source(gvr schema.GroupVersionResource) *rvtracker.Source {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.sources[gvr]
-}
-
-// onFence tells the tracker of every fence: one below what the cache had proves a rewind.
-func (p *proofs) onFence(gvr schema.GroupVersionResource) (answered func(freshness.Fence)) {
-	source := p.source(gvr)
-	if source == nil {
-		return nil
-	}
-	token := source.BeginFence()
-	return func(f freshness.Fence) { source.ObserveFence(token, f.ResourceVersion) }
-}
-
-// fenced tells the monitor of every fence, whoever asked for it.
-func (p *proofs) fenced(gvr schema.GroupVersionResource, f freshness.Fence) {
-	p.mu.Lock()
-	tell := p.onFenced
-	p.mu.Unlock()
-	if tell != nil {
-		tell(gvr, f)
-	}
-}
-
-// onRewind leaves to the tracker what it has been told of by onFence.
-func (p *proofs) onRewind(rewind freshness.Rewind) {
-	if p.source(rewind.Resource) == nil {
-		p.rewound(rewind.Resource.GroupResource())
-	}
-	p.mu.Lock()
-	tell := p.onRewound
-	p.mu.Unlock()
-	if tell != nil {
-		tell(rewind.Resource)
-	}
-}
-
-// lookup finds the version of a registered resource.
-func (p *proofs) lookup(resource schema.GroupResource) (schema.GroupVersionResource, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for gvr := range p.sources {
-		if gvr.GroupResource() == resource {
-			return gvr, true
-		}
-	}
-	return schema.GroupVersionResource{}, false
-}
-
 func (p *proofs) prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
 	return p.proveBy(ctx, p.prover.ProveSoon, resource, asOf)
 }
 
 // few reports whether prove lists a cache at once.
 func (p *proofs) few(resource schema.GroupResource) bool {
-	gvr, ok := p.lookup(resource)
+	gvr, ok := p.prover.Lookup(resource)
 	return ok && p.prover.Few(gvr)
 }
 
 func (p *proofs) proveBy(ctx context.Context, prove func(context.Context, schema.GroupVersionResource, time.Time) (freshness.Proof, error), resource schema.GroupResource, asOf time.Time) freshness.Proof {
-	gvr, ok := p.lookup(resource)
+	gvr, ok := p.prover.Lookup(resource)
 	if !ok {
 		return freshness.Proof{Resource: resource.WithVersion(""), Outcome: freshness.Unknown, Reason: freshness.ReasonNotRegistered, Err: freshness.ErrNotRegistered}
 	}
@@ -216,11 +145,18 @@ func (p *proofs) proveBy(ctx context.Context, prove func(context.Context, schema
 
 // known implements prover.
 func (p *proofs) known(resource schema.GroupResource) (freshness.Proof, bool) {
-	gvr, ok := p.lookup(resource)
+	gvr, ok := p.prover.Lookup(resource)
 	if !ok {
 		return freshness.Proof{}, false
 	}
 	return p.prover.Known(gvr)
+}
+
+// wrote implements prover.
+func (p *proofs) wrote(resource schema.GroupResource, rv string, sent time.Time) {
+	if gvr, ok := p.prover.Lookup(resource); ok {
+		p.prover.AddFence(context.Background(), gvr, freshness.Fence{ResourceVersion: rv, TakenAt: sent})
+	}
 }
 
 var _ prover = &proofs{}
@@ -259,10 +195,8 @@ func (p *proofs) wait(ctx context.Context, resource schema.GroupResource, proof 
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if gvr, ok := p.lookup(resource); ok && rv != "" {
-		if p.source(gvr).Wait(ctx, rv) == nil {
-			return
-		}
+	if rv != "" && p.prover.WaitFor(ctx, resource, rv) == nil {
+		return
 	}
 	<-ctx.Done()
 }

@@ -55,7 +55,7 @@ func (l *lists) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_ = json.NewEncoder(w).Encode(list)
 }
 
-// A restore of etcd with bumped revisions: nothing goes backward, and each cache is listed anew on its own.
+// A restore of etcd with bumped revisions: nothing goes backward, and each cache is relisted on its own.
 func TestRelistsAreWaitedForUntilAllCachesAreOfOneTime(t *testing.T) {
 	server := &lists{rv: "50", node: "40"}
 	listener := httptest.NewServer(server)
@@ -87,7 +87,8 @@ func TestRelistsAreWaitedForUntilAllCachesAreOfOneTime(t *testing.T) {
 	list(podCache, "1000")
 	require.True(t, consistency.Parked(store.EnsureReady(owner)), "pods of one time, nodes of another")
 	require.Eventually(t, func() bool {
-		waits := w.tracker.Waiting()
+		var waits []rvtracker.Wait
+		w.tracker.EachWaiting(func(time.Time) bool { return true }, func(w rvtracker.Wait) { waits = append(waits, w) })
 		return len(waits) == 1 && waits[0].Resource == nodes && waits[0].Why == rvtracker.WhyUnproven && waits[0].ProvenStale
 	}, wait, tick)
 	require.Contains(t, waitsOf(w)[0].For, "a proof that it is as new as another cache")
@@ -110,7 +111,7 @@ func (noProofs) Prove(_ context.Context, resource schema.GroupResource, _ time.T
 	return func(context.Context) { time.Sleep(time.Second) }, errors.New("500")
 }
 
-// One resource cannot be listed, and another is listed anew: creations go on after a while, deletions do not.
+// One resource cannot be listed, and another is relisted: creations go on after a while, deletions do not.
 func TestRepairGoesOnWithoutTheProofOfARelist(t *testing.T) {
 	metrics.Register()
 	synctest.Test(t, func(t *testing.T) {

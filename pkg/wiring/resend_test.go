@@ -24,6 +24,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 // flakyServer creates pods, and until it heals answers that it could not.
@@ -63,7 +64,7 @@ func reconciles(t *testing.T, server *flakyServer, ours bool, pod *corev1.Pod, l
 	var store consistency.ConsistencyStore = consistency.NewNoopConsistencyStore()
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	if ours {
-		builder = Clients(builder, nil)
+		builder = transport.Clients(builder, nil)
 		reached := version("9")
 		s := NewStore(rvtracker.New(rvtracker.Options{}), "test", map[schema.GroupResource]consistency.LastSyncRVGetter{pods: &reached})
 		prover := &lateProver{}

@@ -69,9 +69,9 @@ func (s *Store) settleUpTo(ctx context.Context, resource schema.GroupResource, u
 		}
 		given := hopeless(proof, began)
 		if proof.Fresh() || given {
-			settled := s.unsettled.settle(resource, upTo)
+			settled := s.settleOwners(resource, upTo)
 			if given && len(settled) > 0 {
-				klog.FromContext(ctx).Info("The outcome of writes stays unknown; going on without", "controller", s.name,
+				klog.FromContext(ctx).Info("The outcome of writes cannot be learned; reconciling their owners", "controller", s.name,
 					"owners", len(settled), "first", settled[0].name, "resource", resource, "proof", proof.String())
 			}
 			for _, o := range settled {
@@ -90,7 +90,7 @@ func (s *Store) settleUpTo(ctx context.Context, resource schema.GroupResource, u
 		}
 		if !told {
 			told = true
-			klog.FromContext(ctx).Info("Objects wait to learn the outcome of writes", "controller", s.name, "owners", waiting, "resource", resource, "proof", proof.String())
+			klog.FromContext(ctx).Info("Objects wait for the outcome of writes whose answers were lost", "controller", s.name, "owners", waiting, "resource", resource, "proof", proof.String())
 		}
 		if s.report != nil {
 			for _, o := range late {
@@ -111,10 +111,13 @@ type unsettledName struct {
 	wake  bool
 }
 
-// needs says that a parked owner may be tried again once the resource is proven as new as at.
-func (o *unsettledOwner) needs(resource schema.GroupResource, now time.Time) (at time.Time, ok bool) {
-	at, ok = o.lost[resource]
-	return at, ok && o.parked && !o.notBefore.After(now)
+// needs says that a parked owner may be tried again once the resource is proven as new as at. mu must be held.
+func (u *unsettledWrites) needs(o *unsettledOwner, resource schema.GroupResource, now time.Time) (at time.Time, ok bool) {
+	lost, ok := o.lost[resource]
+	if !ok || !o.parked || o.notBefore.After(now) || !u.follow(o) {
+		return at, false
+	}
+	return o.asOf(lost), true
 }
 
 // needed returns as of when the resource has to be proven for all parked owners that may be tried again, or zero and when
@@ -128,12 +131,18 @@ func (u *unsettledWrites) needed(resource schema.GroupResource) (upTo, nextAt ti
 			continue
 		}
 		more = true
-		if at, ok := o.needs(resource, now); ok {
+		if at, ok := u.needs(o, resource, now); ok {
 			if at.After(upTo) {
 				upTo = at
 			}
-		} else if nextAt.IsZero() || o.notBefore.Before(nextAt) {
-			nextAt = o.notBefore
+			continue
+		}
+		next := o.notBefore
+		if !next.After(now) {
+			next = now.Add(renewalTick)
+		}
+		if nextAt.IsZero() || next.Before(nextAt) {
+			nextAt = next
 		}
 	}
 	if !more {
@@ -142,21 +151,22 @@ func (u *unsettledWrites) needed(resource schema.GroupResource) (upTo, nextAt ti
 	return upTo, nextAt, more
 }
 
-// settle drops the losses of the resource up to a time, of parked owners that may be tried again, and returns those
+// settleOwners drops the losses of the resource up to a time, of parked owners that may be tried again, and returns those
 // owners. The ones that have lost nothing else are forgotten, and have to be woken.
-func (u *unsettledWrites) settle(resource schema.GroupResource, upTo time.Time) (settled []unsettledName) {
+func (s *Store) settleOwners(resource schema.GroupResource, upTo time.Time) (settled []unsettledName) {
+	u := &s.unsettled
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := time.Now()
 	for name, o := range u.owners {
-		at, ok := o.needs(resource, now)
+		at, ok := u.needs(o, resource, now)
 		if !ok || at.After(upTo) {
 			continue
 		}
 		delete(o.lost, resource)
 		settled = append(settled, unsettledName{name: name, uid: o.uid, wake: len(o.lost) == 0})
 		if len(o.lost) == 0 {
-			u.remove(name)
+			s.settled(name)
 		}
 	}
 	return settled
@@ -169,7 +179,7 @@ func (u *unsettledWrites) note(resource schema.GroupResource, upTo time.Time, pr
 	defer u.mu.Unlock()
 	now := time.Now()
 	for name, o := range u.owners {
-		at, ok := o.needs(resource, now)
+		at, ok := u.needs(o, resource, now)
 		if !ok {
 			continue
 		}

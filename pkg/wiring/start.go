@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
-	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 // retryStart is how often the caches are looked at before a controller's first reconcile.
@@ -26,12 +26,30 @@ const retryStart = 100 * time.Millisecond
 // (gap 17). An informer's first list is a consistent read with WatchList; without it, or when it falls
 // back, it may be answered by an apiserver that lags.
 type start struct {
-	controller string
-	done       atomic.Bool
+	holds *holds
+	done  atomic.Bool
 
-	mu      sync.Mutex
-	waiting map[types.NamespacedName]time.Time
-	behind  freshness.Proof
+	mu     sync.Mutex
+	behind freshness.Proof
+}
+
+// startHold is an owner that waits since a time.
+type startHold struct {
+	start *start
+	since time.Time
+}
+
+func (h startHold) list(controller string, owner types.NamespacedName, out *stalenessz.Longest) {
+	if !out.Wants(h.since) {
+		return
+	}
+	h.start.mu.Lock()
+	behind := h.start.behind
+	h.start.mu.Unlock()
+	out.Add(stalenessz.Wait{
+		Controller: controller, Owner: key(owner), Resource: behind.Resource.GroupResource(), Since: h.since,
+		For: "a proof that the caches are as new as the start of leadership", Why: behind.String(),
+	})
 }
 
 // startError says that an owner waits for the first proof.
@@ -57,22 +75,8 @@ func (s *start) check(owner types.NamespacedName) error {
 	if s.done.Load() {
 		return nil
 	}
-	if s.waiting == nil {
-		s.waiting = map[types.NamespacedName]time.Time{}
-	}
-	if _, known := s.waiting[owner]; !known {
-		s.waiting[owner] = time.Now()
-		metrics.Parked(s.controller, metrics.ForStart, len(s.waiting))
-	}
+	s.holds.park(holdStart, owner, startHold{s, time.Now()})
 	return &startError{owner: owner, proof: s.behind}
-}
-
-// giveUp forgets an owner that waits no longer.
-func (s *start) giveUp(owner types.NamespacedName) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.waiting, owner)
-	metrics.Parked(s.controller, metrics.ForStart, len(s.waiting))
 }
 
 // run proves the caches of the resources one by one, then wakes who waited. It gives up on a resource
@@ -84,17 +88,14 @@ func (s *start) run(ctx context.Context, p prover, since time.Time, resources []
 			if ctx.Err() != nil {
 				return
 			}
-			logger.Error(err, "A cache cannot be proven as new as the start of leadership; going on without", "controller", s.controller, "resource", resource)
+			logger.Error(err, "A cache cannot be proven as new as the start of leadership; reconciling without the proof", "controller", s.holds.controller, "resource", resource)
 		}
 	}
-	logger.V(2).Info("Caches are proven as new as the start of leadership", "controller", s.controller, "after", time.Since(since))
+	logger.V(2).Info("Caches are proven as new as the start of leadership", "controller", s.holds.controller, "after", time.Since(since))
 	s.mu.Lock()
 	s.done.Store(true)
-	waiting := s.waiting
-	s.waiting = nil
-	metrics.Parked(s.controller, metrics.ForStart, 0)
 	s.mu.Unlock()
-	for owner := range waiting {
+	for owner := range s.holds.releaseAll(holdStart) {
 		wake(owner)
 	}
 }
@@ -110,7 +111,7 @@ func (s *start) prove(ctx context.Context, p prover, since time.Time, resource s
 			return fmt.Errorf("%s", proof)
 		case !told && proof.Outcome == freshness.Stale:
 			told = true
-			klog.FromContext(ctx).Info("A cache is older than the start of leadership; its controllers wait", "resource", resource, "proof", proof.String())
+			klog.FromContext(ctx).Info("A cache is older than the start of leadership; the controllers that read it wait", "resource", resource, "proof", proof.String())
 		}
 		s.mu.Lock()
 		s.behind = proof

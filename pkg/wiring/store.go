@@ -4,6 +4,7 @@
 package wiring
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,13 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 const (
@@ -47,6 +50,8 @@ type prover interface {
 	known(resource schema.GroupResource) (freshness.Proof, bool)
 	// wait returns when, after proof, it may be worth proving again.
 	wait(ctx context.Context, resource schema.GroupResource, proof freshness.Proof)
+	// wrote says that a write that was sent then was made at rv: to the cache, that is a fence.
+	wrote(resource schema.GroupResource, rv string, sent time.Time)
 }
 
 // Store is one controller's consistency store, kept by the shared tracker. It implements
@@ -55,28 +60,40 @@ type Store struct {
 	*rvtracker.Controller
 	name   string
 	ctx    context.Context             // of the term of leadership
+	since  time.Time                   // no proof may be older
 	prover prover                      // nil: nothing is proven
 	live   *live                       // nil: proofs alone count
 	report func(rvtracker.StaleReport) // nil: nobody is told of long waits
 	start  *start                      // nil: the first reconcile waits for nothing
 	caches map[schema.GroupResource]consistency.LastSyncRVGetter
+	// register has the prover look at a cache that is followed; nil: it does already.
+	register func(resource schema.GroupResource, store cache.Store) error
 	// budget and reports are for the guards of disruptive actions; nil: there are none.
-	budget  circuitbreaker.Reader
+	budget  *livereads.Budget
 	reports *reporter
 
 	mu  sync.Mutex
 	add func(key string)
 	// untracked are the owners, with their UIDs, of which a write could not be recorded.
 	untracked map[types.NamespacedName]types.UID
-	// retrying are the owners that wait for a proof; refused, those that have had none since their last
-	// wait ended.
-	retrying, refused map[types.NamespacedName]refusal
+	// refused are the owners that have put off an action and have had no proof since their last wait for one ended.
+	refused map[types.NamespacedName]*refusal
 	// ahead has, of owners whose last view was older than the proof, what to prove before their next one.
 	ahead map[types.NamespacedName]*ahead
 	// unprovable are the resources of which nothing can be proven, and since when that is so.
 	unprovable map[schema.GroupResource]time.Time
 	// guards are those of the controller's disruptive actions.
 	guards []waiter
+	// held are the owners that wait for proofs.
+	held *holds
+	// followed are caches that the controller reads besides caches.
+	followed map[schema.GroupResource]*followed
+	// waiting are the values that wait, by the key of their object on the controller's queue.
+	waiting map[string]map[types.NamespacedName]struct{}
+	// brief says that a worker waits only briefly for proofs, as many owners are due at one moment.
+	brief bool
+	// slow is when a worker has last waited so for a proof and had none.
+	slow time.Time
 	// unsettled are the owners' writes of unknown outcome.
 	unsettled unsettledWrites
 }
@@ -85,6 +102,7 @@ type Store struct {
 // after the view finds a busy cache further on than the view each time.
 type ahead struct {
 	resources []schema.GroupResource
+	asOf      time.Time                                // at least
 	proofs    map[schema.GroupResource]freshness.Proof // nil: not proven yet
 }
 
@@ -94,12 +112,27 @@ type refusal struct {
 	proof    freshness.Proof
 	since    time.Time
 	ended    time.Time
+	// asOf, unless zero, is what proofs were asked for that have taken too long to wait for.
+	asOf time.Time
+	// refuted is the version of the cache that a live read has contradicted; empty: none has.
+	refuted string
+	// by is whose action it is.
+	by *Store
 }
 
-var (
-	_ consistency.ConsistencyStore = &Store{}
-	_ deleteRecorder               = &Store{}
-)
+func (r *refusal) list(controller string, owner types.NamespacedName, out *stalenessz.Longest) {
+	if !out.WantsAction(r.since) {
+		return
+	}
+	proof := r.proof
+	if shown, ok := r.by.shownStale(r.resource); ok {
+		proof = shown
+	}
+	out.Add(stalenessz.Wait{
+		Controller: controller, Owner: key(owner), Resource: r.resource, Since: r.since,
+		For: "a proof that the cache is fresh, " + r.by.purpose(), Why: proof.String(),
+	})
+}
 
 // OnReady sets where the keys of owners go that waited.
 func (s *Store) OnReady(add func(key string)) {
@@ -110,15 +143,7 @@ func (s *Store) OnReady(add func(key string)) {
 
 // EnsureReady returns nil if the owner may be reconciled; see rvtracker.Controller.
 func (s *Store) EnsureReady(owner types.NamespacedName) error {
-	if s.start != nil {
-		if err := s.start.check(owner); err != nil {
-			return err
-		}
-	}
-	if err := s.checkUnsettled(owner); err != nil {
-		return err
-	}
-	if err := s.Controller.EnsureReady(owner); err != nil {
+	if err := s.gate(owner); err != nil {
 		return err
 	}
 	s.proveAhead(owner)
@@ -161,6 +186,13 @@ func (s *Store) holds(resource schema.GroupResource, want metav1.ObjectMeta) boo
 	return err == nil && has.GetUID() == want.UID && has.GetResourceVersion() == want.ResourceVersion
 }
 
+// Fenced notes at which version a write was made, and when it was sent.
+func (s *Store) Fenced(resource schema.GroupResource, rv string, sent time.Time) {
+	if s.prover != nil {
+		s.prover.wrote(resource, rv, sent)
+	}
+}
+
 // Recorded notes that a write for the owner was recorded, and whether it created something.
 func (s *Store) Recorded(owner types.NamespacedName, created bool) {
 	metrics.Recorded(s.name)
@@ -188,7 +220,7 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 	delete(s.refused, owner)
 	delete(s.ahead, owner)
 	s.mu.Unlock()
-	if s.unsettled.clear(owner, ownerUID) {
+	if s.clearUnsettled(owner, ownerUID) {
 		s.wake(owner)
 	}
 	s.Controller.Clear(owner, ownerUID)
@@ -209,7 +241,7 @@ func (s *Store) wake(owner types.NamespacedName) {
 	add := s.add
 	s.mu.Unlock()
 	if add != nil {
-		add(key(owner))
+		add(queueKey(owner))
 	}
 }
 
@@ -231,15 +263,18 @@ type UnprovenError struct {
 
 // Error implements error.
 func (e *UnprovenError) Error() string {
+	if e.Proof.Fresh() {
+		return fmt.Sprintf("%s waits: its cache was proven fresh only after the reconcile had read it; it is read again", e.Owner)
+	}
 	return fmt.Sprintf("%s waits: its cache is not proven fresh: %s", e.Owner, e.Proof)
 }
 
 // Parked is true if the owner is put back on the queue when it is worth asking again.
 func (e *UnprovenError) Parked() bool { return e.parked }
 
-// Again is true if nothing is missing but a newer reading: the owner is back on the queue, and all that it needs is
-// proven before it is read then. It is false the second time in a row, so that no reconcile puts off for ever what
-// it leaves to the next one.
+// Again is true if nothing is missing but a newer reading: consistency.Sync reconciles the owner once more, and all that
+// it needs is proven before it is read then. The owner is back on the queue, too, for a controller that keeps the error to
+// itself. It is false the second time in a row, so that no reconcile puts off for ever what it leaves to the next one.
 func (e *UnprovenError) Again() bool { return e.again }
 
 // ProveFresh returns nil if what the context's reconcile has read of the resources had all that the server had no longer
@@ -247,8 +282,9 @@ func (e *UnprovenError) Again() bool { return e.again }
 // that is so if their caches are proven, and they are in there as they were read. Otherwise it returns an *UnprovenError
 // for the first resource of which it may not be so, and the owner comes back to the queue: at once if the cache is proven
 // by now, else when it has caught up, or after a while. It does so, too, once, if the reconcile began longer ago than
-// proofAge by the time of the proofs. A reconcile gets one answer: what was proven or refused once stays so. Without an
-// owner nothing can be proven.
+// proofAge by the time of the proofs. It waits for proofs for promptly at most; if they come later they are good for the
+// reconcile that follows them. A reconcile gets one answer: what was proven or refused once stays so. Without an owner
+// nothing can be proven.
 func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResource) error {
 	if s.prover == nil {
 		return nil
@@ -271,41 +307,51 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 			open = append(open, resource)
 		}
 	}
-	proofs, shown := make([]freshness.Proof, len(open)), make([]bool, len(open))
-	atOnce(open, func(i int, resource schema.GroupResource) {
-		proofs[i], shown[i] = s.proveOrRead(ctx, began, resource, began.at.Add(-proofAge))
-	})
-	for i, resource := range open {
-		proof := proofs[i]
-		if shown[i] || proof.Fresh() && began.showsNow(resource, proof) {
+	asOf := s.asOf(owner.Name, began.at, began.age())
+	replies, rest := ask(cmp.Or(began.patience, promptly), open, func(resource schema.GroupResource) reply { return s.proveOrRead(ctx, began, resource, asOf) })
+	for _, resource := range open {
+		proof, slow := replies[resource].proof, replies[resource].slow
+		if replies[resource].shown || proof.Fresh() && began.showsNow(resource, proof) {
 			s.provable(resource)
 			continue
 		}
-		if s.goOn(ctx, resource, proof) {
+		if !slow && s.goOn(ctx, resource, proof) {
 			continue
 		}
-		metrics.Unproven(s.name, resource, proof.Outcome)
-		if proof.Fresh() {
-			s.proveNextAhead(owner.Name, resources)
+		metrics.Unproven(s.name, resource, string(proof.Outcome))
+		switch {
+		case slow:
+			s.wasSlow()
+			s.await(ctx, owner.Name, &refusal{resource: resource, proof: proof, asOf: asOf}, func() (proven bool) {
+				if proven = rest(); proven {
+					s.proveNextAhead(owner.Name, resources, asOf) // The owner may have to queue for longer than the proofs are good.
+				} else if late, stale := s.shownStale(resource); stale {
+					s.prover.wait(ctx, resource, late)
+				} else if s.brief {
+					s.prover.wait(ctx, resource, proof) // It was not slow for long.
+				}
+				return proven
+			})
+		case proof.Fresh():
+			s.proveNextAhead(owner.Name, resources, asOf)
+			s.wake(owner.Name)
+		default:
+			s.retry(ctx, owner.Name, resource, proof)
 		}
-		s.retry(ctx, owner.Name, resource, proof)
 		began.refused = &UnprovenError{Owner: owner.Name, Proof: proof, parked: true, again: proof.Fresh() && early == nil}
 		return began.refused
 	}
 	if len(open) > 0 && early == nil && time.Since(began.at) > proofAge {
 		// What was read is older by now than a proof may be.
-		s.proveNextAhead(owner.Name, resources)
+		s.proveNextAhead(owner.Name, resources, asOf)
 		s.wake(owner.Name)
-		began.refused = &UnprovenError{Owner: owner.Name, Proof: proofs[0], parked: true, again: true}
+		began.refused = &UnprovenError{Owner: owner.Name, Proof: replies[open[0]].proof, parked: true, again: true}
 		return began.refused
 	}
 	for _, resource := range resources {
 		began.proven[resource] = true
 	}
-	s.mu.Lock()
-	delete(s.refused, owner.Name)
-	delete(s.ahead, owner.Name)
-	s.mu.Unlock()
+	s.proven(owner.Name)
 	return nil
 }
 
@@ -327,7 +373,7 @@ func (s *Store) goOn(ctx context.Context, resource schema.GroupResource, proof f
 	}
 	s.mu.Unlock()
 	if !known {
-		klog.FromContext(ctx).Info("Nothing can be proven of a resource: deletions that depend on it will go on without, as upstream's", "controller", s.name,
+		klog.FromContext(ctx).Info("A cache cannot be proven fresh; after a while deletions go on without the proof, as upstream's", "controller", s.name,
 			"resource", resource, "in", goOnAfter, "proof", proof.String())
 		return false
 	}
@@ -351,17 +397,8 @@ func (s *Store) needed(resources []schema.GroupResource) []schema.GroupResource 
 	return resources
 }
 
-// atOnce does something for all resources at the same time.
-func atOnce(resources []schema.GroupResource, do func(i int, resource schema.GroupResource)) {
-	var wg sync.WaitGroup
-	for i, resource := range resources {
-		wg.Go(func() { do(i, resource) })
-	}
-	wg.Wait()
-}
-
 // proveNextAhead has the resources proven before the owner's next view, and those that were before this one.
-func (s *Store) proveNextAhead(owner types.NamespacedName, resources []schema.GroupResource) {
+func (s *Store) proveNextAhead(owner types.NamespacedName, resources []schema.GroupResource, asOf time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ahead == nil {
@@ -370,7 +407,7 @@ func (s *Store) proveNextAhead(owner types.NamespacedName, resources []schema.Gr
 	if earlier := s.ahead[owner]; earlier != nil {
 		resources = slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(earlier.resources, resources)), byName))
 	}
-	s.ahead[owner] = &ahead{resources: resources}
+	s.ahead[owner] = &ahead{resources: resources, asOf: asOf}
 }
 
 func byName(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) }
@@ -387,17 +424,22 @@ func (s *Store) proveAhead(owner types.NamespacedName) {
 	if a == nil {
 		return
 	}
-	made := make([]freshness.Proof, len(a.resources))
-	atOnce(a.resources, func(i int, resource schema.GroupResource) {
-		made[i] = s.prover.prove(s.ctx, resource, time.Now().Add(-proofAge))
-	})
-	proofs := map[schema.GroupResource]freshness.Proof{}
-	for i, resource := range a.resources {
-		proofs[resource] = made[i]
+	asOf := s.asOf(owner, time.Now(), proofAge)
+	if asOf.Before(a.asOf) {
+		asOf = a.asOf
 	}
+	made := make([]freshness.Proof, len(a.resources))
+	var wg sync.WaitGroup
+	for i, resource := range a.resources {
+		wg.Go(func() { made[i] = s.prover.prove(s.ctx, resource, asOf) })
+	}
+	wg.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a.proofs = proofs
+	a.proofs = map[schema.GroupResource]freshness.Proof{}
+	for i, resource := range a.resources {
+		a.proofs[resource] = made[i]
+	}
 }
 
 // provenAhead is what proveAhead has proven for the reconcile that is under way.
@@ -410,33 +452,40 @@ func (s *Store) provenAhead(owner types.NamespacedName) map[schema.GroupResource
 	return nil
 }
 
-// retry puts the owner back on the queue: at once if the cache is proven, once it has what it lacked,
-// or, if that cannot be said, when the server may answer again. There is one retry under way for an
-// owner.
+// retry puts the owner back on the queue once the cache has what it lacked, or, if that cannot be said, when the server may
+// answer again.
 func (s *Store) retry(ctx context.Context, owner types.NamespacedName, resource schema.GroupResource, proof freshness.Proof) {
-	if proof.Fresh() {
-		s.wake(owner)
-		return
-	}
+	s.await(ctx, owner, &refusal{resource: resource, proof: proof}, func() bool {
+		s.prover.wait(ctx, resource, proof)
+		return false
+	})
+}
+
+// await puts the owner back on the queue when wait returns; that is true if what was asked for by the refusal's asOf is
+// proven. One is under way for an owner.
+func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *refusal, wait func() (proven bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, waits := s.retrying[owner]; waits {
+	if s.held.parked(holdAction, owner) != nil {
 		return
 	}
-	if s.retrying == nil {
-		s.retrying, s.refused = map[types.NamespacedName]refusal{}, map[types.NamespacedName]refusal{}
+	if s.refused == nil {
+		s.refused = map[types.NamespacedName]*refusal{}
 	}
-	r := refusal{resource: resource, proof: proof, since: time.Now()}
+	r.since, r.by = time.Now(), s
 	if earlier, ok := s.refused[owner]; ok && time.Since(earlier.ended) < sameWait {
-		r.since = earlier.since
+		r.since, r.refuted = earlier.since, earlier.refuted
 	}
-	s.retrying[owner] = r
-	klog.FromContext(ctx).Info("A disruptive action waits for a fresh cache", "owner", owner, "resource", resource, "proof", proof.String())
+	s.held.park(holdAction, owner, r)
+	klog.FromContext(ctx).Info("Put off a disruptive action until a cache is proven fresh", "owner", owner, "resource", r.resource, "proof", r.proof.String())
 	go func() {
-		s.prover.wait(ctx, resource, proof)
+		proven := wait()
 		s.mu.Lock()
-		delete(s.retrying, owner)
+		s.held.release(holdAction, owner)
 		r.ended = time.Now()
+		if !proven {
+			r.asOf = time.Time{}
+		}
 		s.refused[owner] = r
 		s.mu.Unlock()
 		s.wake(owner)

@@ -8,9 +8,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/evictionguard"
 )
 
 // EvictionWaitsReason is the reason of the Warning event on a pod whose eviction has been due for more
@@ -22,11 +23,15 @@ func (s *Store) GuardEvictions(ctx context.Context, evictor consistency.Evictor)
 	if s.prover == nil || s.budget == nil {
 		return nil
 	}
-	return guarded(s, circuitbreaker.NewTaintGuard(ctx, s.evictionOptions(), evictor))
+	guard := evictionguard.NewTaintGuard(ctx, s.evictionOptions(), evictionguard.EvictorOf(evictor))
+	if nodes, ok := s.caches[nodeResource].(cache.Store); ok {
+		guard.FollowRelists(nodes)
+	}
+	return guarded(s, guard)
 }
 
-func (s *Store) evictionOptions() circuitbreaker.EvictionOptions {
-	return circuitbreaker.EvictionOptions{Controller: s.name, Prove: s.prover.prove, Reader: s.budget, Report: s.reports.evictionWaits}
+func (s *Store) evictionOptions() evictionguard.Options {
+	return evictionguard.Options{Controller: s.name, Prove: s.prover.prove, Budget: s.budget, Report: s.reports.evictionWaits}
 }
 
 // evictionWaits says on a pod that its eviction waits, and why.
@@ -44,5 +49,5 @@ func (s *Store) GuardDeviceEvictions(ctx context.Context, evictor consistency.De
 	if s.prover == nil || s.budget == nil {
 		return nil
 	}
-	return guarded(s, circuitbreaker.NewDeviceTaintGuard(ctx, s.evictionOptions(), evictor))
+	return guarded(s, evictionguard.NewDeviceTaintGuard(ctx, s.evictionOptions(), evictor))
 }

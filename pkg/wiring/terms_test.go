@@ -24,7 +24,8 @@ func TestASecondTermBeginsBesideRunningReconciles(t *testing.T) {
 	build := func() consistency.ConsistencyStore {
 		return consistency.New("test", map[schema.GroupResource]consistency.LastSyncRVGetter{})
 	}
-	require.NotNil(t, build(), "upstream's, before there is a term")
+	upstreams := build()
+	require.NotNil(t, upstreams, "before there is a term")
 	term := func() *Wiring {
 		w, err := New(t.Context(), &restclient.Config{Host: "http://127.0.0.1:1"}, meta.NewDefaultRESTMapper(nil), nil)
 		require.NoError(t, err)
@@ -41,8 +42,10 @@ func TestASecondTermBeginsBesideRunningReconciles(t *testing.T) {
 	for range cap(reconciling) {
 		reconciles.Go(func() {
 			for ctx.Err() == nil {
-				owner := consistency.WithOwner(ctx, store, types.NamespacedName{Namespace: "ns", Name: "owner"}, "uid")
-				_ = consistency.OwnerContext(owner)
+				for _, s := range []consistency.ConsistencyStore{store, upstreams} { // Of a store that parks nobody the provider is asked for.
+					owner := consistency.WithOwner(ctx, s, types.NamespacedName{Namespace: "ns", Name: "owner"}, "uid")
+					_ = consistency.OwnerContext(owner)
+				}
 				select {
 				case reconciling <- struct{}{}:
 				default:

@@ -13,20 +13,29 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
-	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 // reportAfter is how long an owner waits for the outcome of a write before it is said on the object.
 const reportAfter = time.Minute
 
+// renewalTick is how often it is looked whether the leader lease was renewed since a loss.
+const renewalTick = 100 * time.Millisecond
+
 // unsettledWrites are writes of which nobody knows whether they were made, because the answer was lost. Their
-// owners wait until the cache is proven as new as the loss: then it shows the write, or there was none. What
-// a server commits later than that, on behalf of a request it has already failed, is not caught.
+// owners wait until the cache is proven as new as the loss: then it shows the write, or there was none.
+//
+// A consistent read alone does not show that: etcd may have been handed the write before, and commit it a moment after the
+// read. It commits in the order in which it was handed the writes, so the cache is proven as new as the answer to a later
+// one: the first renewal of the leader lease that was sent after the loss. What an apiserver hands to etcd later still, on
+// behalf of a request that its client has given up, is not caught.
 type unsettledWrites struct {
-	mu         sync.Mutex
-	controller string
-	owners     map[types.NamespacedName]*unsettledOwner
-	waiting    int // how many of them are parked
+	// renewed is when the last renewal of the leader lease that succeeded was sent; nil without leader election.
+	renewed func() time.Time
+
+	mu     sync.Mutex
+	owners map[types.NamespacedName]*unsettledOwner
 	// settling has a goroutine for each resource that is proven for owners: one for all of them. It is kicked when
 	// there are more.
 	settling map[schema.GroupResource]chan struct{}
@@ -38,6 +47,8 @@ type unsettledWrites struct {
 type unsettledOwner struct {
 	uid  types.UID
 	lost map[schema.GroupResource]time.Time // the last loss of each resource
+	// latest is the last loss of all, and followed when a write that was sent after it was known to be made; zero if none is.
+	latest, followed time.Time
 	// parked is set once the owner was refused: it is proven for, and has to be woken.
 	parked   bool
 	since    time.Time // when it was parked
@@ -55,12 +66,18 @@ type unsettledError struct {
 	proof    freshness.Proof
 	// retryIn is for how long the server has asked not to be tried again.
 	retryIn time.Duration
+	// followed says that a later write is known to be made.
+	followed bool
 }
 
 func (e *unsettledError) Error() string {
 	if e.retryIn > 0 {
 		return fmt.Sprintf("%s waits: the answer to a write of %s was lost %s ago, and the server asks to wait for another %s",
 			e.owner, e.resource, time.Since(e.since).Round(time.Millisecond), e.retryIn.Round(time.Millisecond))
+	}
+	if !e.followed {
+		return fmt.Sprintf("%s waits: the answer to a write of %s was lost %s ago, and the leader lease was not renewed since",
+			e.owner, e.resource, time.Since(e.since).Round(time.Millisecond))
 	}
 	return fmt.Sprintf("%s waits: the answer to a write of %s was lost %s ago, and the cache is not proven as new as that: %s",
 		e.owner, e.resource, time.Since(e.since).Round(time.Millisecond), e.proof)
@@ -79,100 +96,108 @@ func (s *Store) checkUnsettled(owner types.NamespacedName) error {
 	if o == nil {
 		return nil
 	}
-	early := time.Until(o.notBefore)
+	early, followed := time.Until(o.notBefore), u.follow(o)
 	for resource, at := range o.lost {
-		if proof, ok := s.prover.known(resource); ok && !proof.At.Before(at) && early <= 0 {
+		if proof, ok := s.prover.known(resource); ok && followed && !proof.At.Before(o.asOf(at)) && early <= 0 {
 			delete(o.lost, resource)
 		}
 	}
 	if len(o.lost) == 0 {
-		u.remove(owner)
+		s.settled(owner)
 		return nil
 	}
-	s.park(o)
+	s.park(owner, o)
 	for resource, at := range o.lost {
-		return &unsettledError{owner: owner, resource: resource, since: at, proof: o.last, retryIn: early}
+		return &unsettledError{owner: owner, resource: resource, since: at, proof: o.last, retryIn: early, followed: followed}
 	}
 	return nil
 }
 
+// follow reports whether a write that was sent after the owner's last loss is known to be made, if that can be known. mu must
+// be held.
+func (u *unsettledWrites) follow(o *unsettledOwner) bool {
+	if u.renewed == nil {
+		return true
+	}
+	if o.followed.IsZero() && u.renewed().After(o.latest) {
+		o.followed = time.Now()
+	}
+	return !o.followed.IsZero()
+}
+
+// asOf is what has to be proven of a loss.
+func (o *unsettledOwner) asOf(lost time.Time) time.Time {
+	if o.followed.After(lost) {
+		return o.followed
+	}
+	return lost
+}
+
 // park has the owner proven for and woken. The set's mu must be held.
-func (s *Store) park(o *unsettledOwner) {
+func (s *Store) park(owner types.NamespacedName, o *unsettledOwner) {
 	if o.parked {
 		return
 	}
-	u := &s.unsettled
 	o.parked, o.since = true, time.Now()
-	u.waiting++
-	metrics.Parked(u.controller, metrics.ForUnsettled, u.waiting)
+	s.held.park(holdUnsettled, owner, unsettledHold{&s.unsettled, o})
 	for resource := range o.lost {
 		s.startSettling(resource)
 	}
 }
 
 // clear forgets the owner if the UID matches or is empty. It reports whether the owner was parked and has to be woken.
-func (u *unsettledWrites) clear(owner types.NamespacedName, uid types.UID) (wake bool) {
+func (s *Store) clearUnsettled(owner types.NamespacedName, uid types.UID) (wake bool) {
+	u := &s.unsettled
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if o := u.owners[owner]; o != nil && (uid == "" || uid == o.uid) {
 		wake = o.parked
-		u.remove(owner)
+		s.settled(owner)
 	}
 	delete(u.retries, owner)
 	return wake
 }
 
-// remove forgets an owner. mu must be held.
-func (u *unsettledWrites) remove(owner types.NamespacedName) {
-	if u.owners[owner].parked {
-		u.waiting--
-		metrics.Parked(u.controller, metrics.ForUnsettled, u.waiting)
+// settled forgets an owner's unsettled writes. The set's mu must be held.
+func (s *Store) settled(owner types.NamespacedName) {
+	if s.unsettled.owners[owner].parked {
+		s.held.release(holdUnsettled, owner)
 	}
-	delete(u.owners, owner)
+	delete(s.unsettled.owners, owner)
 }
 
-// waits are the owners that are refused, once for each resource of which a write may have been made.
-func (u *unsettledWrites) waits(out *stalenessmonitor.Longest) {
-	inParts(&u.mu, func() map[types.NamespacedName]*unsettledOwner { return u.owners }, func(owner types.NamespacedName, o *unsettledOwner) func() {
-		if !o.parked {
-			return nil // It is not to be reconciled.
+// unsettledHold is an owner that is refused until it is known what became of its writes.
+type unsettledHold struct {
+	writes *unsettledWrites
+	owner  *unsettledOwner
+}
+
+func (h unsettledHold) list(controller string, owner types.NamespacedName, out *stalenessz.Longest) {
+	h.writes.mu.Lock()
+	defer h.writes.mu.Unlock()
+	for resource, at := range h.owner.lost {
+		if out.Wants(at) {
+			out.Add(stalenessz.Wait{Controller: controller, Owner: key(owner), Resource: resource, Since: at, For: "the outcome of a write whose answer was lost",
+				Why: whyUnsettled(h.owner.last, time.Until(h.owner.notBefore), h.writes.follow(h.owner))})
 		}
-		var rows []stalenessmonitor.Wait
-		for resource, at := range o.lost {
-			if out.Wants(at) {
-				rows = append(rows, stalenessmonitor.Wait{Controller: u.controller, Owner: key(owner), Resource: resource, Since: at, For: "the outcome of a write whose answer was lost"})
-			}
-		}
-		if len(rows) == 0 {
-			return nil
-		}
-		last, early := o.last, time.Until(o.notBefore)
-		return func() {
-			for _, row := range rows {
-				row.Why = whyUnsettled(last, early)
-				out.Add(row)
-			}
-		}
-	})
+	}
 }
 
 // whyUnsettled says why the outcome is not known yet, by the last proof and how long the server asks to wait.
-func whyUnsettled(last freshness.Proof, early time.Duration) string {
+func whyUnsettled(last freshness.Proof, early time.Duration, followed bool) string {
 	switch {
 	case early > 0:
 		return fmt.Sprintf("the server asks to wait for another %s", early.Round(100*time.Millisecond))
+	case !followed:
+		return "the leader lease was not renewed since"
 	case last.Outcome == "":
 		return "the cache is being proven as new as the loss"
 	}
 	return last.String()
 }
 
-const (
-	// neverRetried says of a write whose outcome is unknown that its client would not have sent it again.
-	neverRetried time.Duration = -1
-	// maxRetries is how often client-go sends a request again before it tells the controller of the error.
-	maxRetries = 10
-)
+// maxRetries is how often client-go sends a request again before it tells the controller of the error.
+const maxRetries = 10
 
 // Unsettled notes that a write was sent for the owner and its outcome is unknown: EnsureReady refuses the
 // owner until the cache of the resource is proven as new as now. No proof is asked for before that. Resources that
@@ -190,7 +215,7 @@ func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resour
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.owners == nil {
-		u.controller, u.owners, u.retries = s.name, map[types.NamespacedName]*unsettledOwner{}, map[types.NamespacedName]int{}
+		u.owners, u.retries = map[types.NamespacedName]*unsettledOwner{}, map[types.NamespacedName]int{}
 		u.settling = map[schema.GroupResource]chan struct{}{}
 	}
 	o := u.owners[owner]
@@ -199,16 +224,17 @@ func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resour
 			if o.parked {
 				defer s.wake(owner)
 			}
-			u.remove(owner)
+			s.settled(owner)
 		}
 		o = &unsettledOwner{uid: ownerUID, lost: map[schema.GroupResource]time.Time{}}
 		u.owners[owner] = o
 	}
-	o.lost[resource] = time.Now()
+	o.latest, o.followed = time.Now(), time.Time{}
+	o.lost[resource] = o.latest
 	if o.parked {
 		s.startSettling(resource)
 	}
-	if retry == neverRetried {
+	if retry == transport.NeverRetried {
 		return true, false
 	}
 	if o.notBefore.IsZero() { // Else it is one of several creations that failed together.
@@ -221,7 +247,7 @@ func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resour
 	if at := time.Now().Add(retry); at.After(o.notBefore) {
 		o.notBefore = at
 	}
-	s.park(o)
+	s.park(owner, o)
 	return true, true
 }
 

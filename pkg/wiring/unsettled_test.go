@@ -30,7 +30,8 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
-	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 // lateProver proves what is not newer than it is told to be, and looks again after a second.
@@ -64,6 +65,8 @@ func (p *lateProver) known(schema.GroupResource) (freshness.Proof, bool) {
 	return freshness.Proof{Outcome: freshness.Proven, At: p.upTo}, !p.upTo.IsZero()
 }
 
+func (*lateProver) wrote(schema.GroupResource, string, time.Time) {}
+
 func (p *lateProver) wait(ctx context.Context, _ schema.GroupResource, _ freshness.Proof) {
 	select {
 	case <-ctx.Done():
@@ -86,15 +89,15 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		require.False(t, tracked)
 		require.NoError(t, store.EnsureReady(owner), "there is no cache of them")
 
-		store.Unsettled(owner, "uid", pods, neverRetried)
+		store.Unsettled(owner, "uid", pods, transport.NeverRetried)
 		first := time.Now()
 		err := store.EnsureReady(owner)
 		require.ErrorContains(t, err, "the answer to a write of pods was lost")
 		require.True(t, consistency.Parked(err))
 		require.NoError(t, store.EnsureReady(types.NamespacedName{Name: "other"}))
 		time.Sleep(30 * time.Second)
-		store.Unsettled(owner, "uid", pods, neverRetried)
-		store.Unsettled(owner, "uid", nodes, neverRetried)
+		store.Unsettled(owner, "uid", pods, transport.NeverRetried)
+		store.Unsettled(owner, "uid", nodes, transport.NeverRetried)
 		prover.set(first, false)
 		time.Sleep(reportAfter)
 		require.True(t, consistency.Parked(store.EnsureReady(owner)), "a proof from before the last loss proves nothing")
@@ -113,7 +116,7 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		require.Zero(t, parked(t, "test", metrics.ForUnsettled))
 
 		// By the time of a retry the loss may be settled by what others had proven: nobody waits.
-		store.Unsettled(owner, "uid", pods, neverRetried)
+		store.Unsettled(owner, "uid", pods, transport.NeverRetried)
 		time.Sleep(time.Minute)
 		prover.set(time.Now(), false)
 		require.NoError(t, store.EnsureReady(owner))
@@ -121,7 +124,7 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		time.Sleep(time.Second)
 
 		// An owner that is gone waits for nothing.
-		store.Unsettled(owner, "uid", pods, neverRetried)
+		store.Unsettled(owner, "uid", pods, transport.NeverRetried)
 		store.Clear(owner, "another")
 		require.Error(t, store.EnsureReady(owner))
 		store.Clear(owner, "uid")
@@ -130,7 +133,7 @@ func TestLostAnswersAreSettled(t *testing.T) {
 
 		// What can never be proven holds nobody, but upstream's expectations stand.
 		prover.set(time.Time{}, true)
-		store.Unsettled(owner, "uid", pods, neverRetried)
+		store.Unsettled(owner, "uid", pods, transport.NeverRetried)
 		require.Error(t, store.EnsureReady(owner))
 		synctest.Wait()
 		require.Empty(t, woken, "an apiserver that has just started forbids for a moment")
@@ -180,7 +183,7 @@ func TestWhichAnswersAreLost(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			store.ctx, store.prover = ctx, &lateProver{}
-			client := Clients(clientbuilder.SimpleControllerClientBuilder{ClientConfig: &restclient.Config{Host: server.URL}}, nil).ClientOrDie("test")
+			client := transport.Clients(clientbuilder.SimpleControllerClientBuilder{ClientConfig: &restclient.Config{Host: server.URL}}, nil).ClientOrDie("test")
 			for _, dryRun := range [][]string{{metav1.DryRunAll}, nil} {
 				_, err := client.CoreV1().Pods("ns").Create(consistency.WithOwner(ctx, store, owner, "uid"), &corev1.Pod{}, metav1.CreateOptions{DryRun: dryRun})
 				require.Error(t, err)
@@ -197,10 +200,10 @@ func TestWhichAnswersAreLost(t *testing.T) {
 	}
 }
 
-func waitsOf(w *Wiring) []stalenessmonitor.Wait { return rowsOf(w.Waits) }
+func waitsOf(w *Wiring) []stalenessz.Wait { return rowsOf(w.Waits) }
 
-func rowsOf(waits func(*stalenessmonitor.Longest)) []stalenessmonitor.Wait {
-	var out stalenessmonitor.Longest
+func rowsOf(waits func(*stalenessz.Longest)) []stalenessz.Wait {
+	var out stalenessz.Longest
 	waits(&out)
 	return out.Rows()
 }
@@ -219,12 +222,12 @@ func TestLostAnswersAreListed(t *testing.T) {
 		require.Empty(t, waitsOf(wiring))
 
 		lost := time.Now()
-		store.Unsettled(owner, "uid", pods, neverRetried)
+		store.Unsettled(owner, "uid", pods, transport.NeverRetried)
 		require.Empty(t, waitsOf(wiring), "it is not to be reconciled")
 		time.Sleep(time.Second)
 		require.Error(t, store.EnsureReady(owner))
 		synctest.Wait()
-		require.Equal(t, []stalenessmonitor.Wait{{Controller: "test", Owner: "ns/owner", Resource: pods, Since: lost,
+		require.Equal(t, []stalenessz.Wait{{Controller: "test", Owner: "ns/owner", Resource: pods, Since: lost,
 			For: "the outcome of a write whose answer was lost", Why: down.String()}}, waitsOf(wiring))
 
 		store.Unsettled(owner, "uid", nodes, 30*time.Second)
@@ -258,9 +261,9 @@ func TestManyLostAnswersTakeOneGoroutine(t *testing.T) {
 		name := func(i int) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: strconv.Itoa(i)} }
 		before := goruntime.NumGoroutine()
 		for i := range owners {
-			store.Unsettled(name(i), "uid", pods, neverRetried)
+			store.Unsettled(name(i), "uid", pods, transport.NeverRetried)
 			if i%2 == 0 {
-				store.Unsettled(name(i), "uid", nodes, neverRetried)
+				store.Unsettled(name(i), "uid", nodes, transport.NeverRetried)
 			}
 			if i%1000 == 999 {
 				time.Sleep(10 * time.Millisecond) // The last loss is later again and again.

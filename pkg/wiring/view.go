@@ -25,6 +25,10 @@ type view struct {
 	versions map[schema.GroupResource]string
 	own      *ownObject // nil: unknown
 	pods     *ownPods   // nil: unknown
+	// patience, unless 0, is how long to wait for proofs in place of promptly.
+	patience time.Duration
+	// exact wants proofs no older than the view.
+	exact bool
 
 	// What was proven of the view stays so, also when the reconcile has changed things itself since. Who has the turn
 	// may read and write it.
@@ -42,6 +46,9 @@ func (s *Store) View(owner metav1.Object, kind schema.GroupVersionKind) any {
 	v := &view{at: time.Now(), versions: make(map[schema.GroupResource]string, len(s.caches)), proven: map[schema.GroupResource]bool{}, turn: make(chan struct{}, 1)}
 	for resource, c := range s.caches {
 		v.versions[resource] = c.LastStoreSyncResourceVersion()
+	}
+	if s.brief {
+		v.patience = s.patience()
 	}
 	if owner == nil {
 		return v
@@ -61,6 +68,14 @@ func (s *Store) View(owner metav1.Object, kind schema.GroupVersionKind) any {
 		}
 	}
 	return v
+}
+
+// age is how much older than the view a proof may be.
+func (v *view) age() time.Duration {
+	if v.exact {
+		return 0
+	}
+	return proofAge
 }
 
 // shows reports whether what was read from the cache of the resource, at or after the view, has what

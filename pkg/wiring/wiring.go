@@ -5,26 +5,27 @@ package wiring
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/circuitbreaker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 // Wiring is this project's side of one term of leadership: one tracker, one prover, one budget of live
@@ -34,14 +35,16 @@ type Wiring struct {
 	tracker *rvtracker.Tracker
 	proofs  *proofs
 	live    *live
-	budget  *circuitbreaker.Budget
+	budget  *livereads.Budget
 	reports *reporter
 	since   time.Time
+	// leadership is how the lock of the term is held; nil without leader election.
+	leadership transport.Leadership
 
 	mu      sync.Mutex
 	stores  []*Store
 	monitor *stalenessmonitor.Monitor
-	watches *Watches // nil: those of the informers are not known
+	watches *transport.Watches // nil: those of the informers are not known
 }
 
 // New makes the wiring and runs it until ctx, the term of leadership, ends. config is that of the
@@ -50,9 +53,9 @@ type Wiring struct {
 func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, events record.EventRecorder) (*Wiring, error) {
 	metrics.Register()
 	w := &Wiring{ctx: ctx, since: time.Now(), reports: &reporter{events: events},
-		budget: circuitbreaker.NewBudget(circuitbreaker.DefaultRate, circuitbreaker.DefaultBurst)}
+		budget: livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst)}
 	var err error
-	if w.proofs, err = newProofs(config, mapper); err != nil {
+	if w.proofs, err = newProofs(config, mapper, func(r schema.GroupResource) { w.tracker.Rewound(r) }); err != nil {
 		return nil, err
 	}
 	if w.live, err = newLive(config, w.proofs); err != nil {
@@ -61,24 +64,15 @@ func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, event
 	w.tracker = rvtracker.New(rvtracker.Options{Metrics: metrics.Tracker{}, Fencer: w.proofs.prover.Fencer(),
 		Prover: relistProver{w.proofs}, OnRewind: func() { relist(ctx) }, OnRewindOf: w.relistOf,
 		SameStore: func(r schema.GroupResource) bool { return scheme.Scheme.IsGroupRegistered(r.Group) }})
-	w.proofs.rewound = w.tracker.Rewound
 	go w.tracker.Run(ctx)
 	context.AfterFunc(ctx, w.proofs.prover.Close)
 	return w, nil
 }
 
-// Clients returns a builder whose clients record the writes of every reconcile in the store of the
-// controller that makes it, and write nothing once lease has run out, unless it is nil.
-func Clients(builder clientbuilder.ControllerClientBuilder, lease *Lease) clientbuilder.ControllerClientBuilder {
-	return wrappedBuilder{builder, func(next http.RoundTripper, at endpoint) http.RoundTripper {
-		if lease != nil {
-			next = leaderOnly{next, at, *lease}
-		}
-		return recorder{next, at}
-	}}
-}
+// Lead says how the lock of the term is held, before any store is made.
+func (w *Wiring) Lead(leadership transport.Leadership) { w.leadership = leadership }
 
-// relist has every informer of the process list anew: whatever etcd was restored from, none of them has seen
+// relist has every informer of the process relist: whatever etcd was restored from, none of them has seen
 // what the server shows now, and one that was cut off meanwhile is told nothing any more.
 func relist(ctx context.Context) {
 	n := cache.RelistReflectors()
@@ -86,7 +80,7 @@ func relist(ctx context.Context) {
 	klog.FromContext(ctx).Info("Resource versions went backward; relisting all informers", "informers", n)
 }
 
-// relistOf has the informers of one resource list anew, of which only is known that it was rewound.
+// relistOf has the informers of one resource relist, of which only is known that it was rewound.
 func (w *Wiring) relistOf(resource schema.GroupResource) {
 	w.mu.Lock()
 	watches := w.watches
@@ -118,7 +112,7 @@ func (t *Terms) Store(controller string, stores map[schema.GroupResource]consist
 func (w *Wiring) Store(controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
 	report := func(r rvtracker.StaleReport) { w.reports.report(w.ctx, r) }
 	s := NewStore(w.tracker, controller, stores, rvtracker.WithStaleHandler(report))
-	s.ctx, s.report = w.ctx, report
+	s.ctx, s.since, s.report = w.ctx, w.since, report
 	var resources []schema.GroupResource
 	for resource, informer := range stores {
 		resources = append(resources, resource)
@@ -127,21 +121,42 @@ func (w *Wiring) Store(controller string, stores map[schema.GroupResource]consis
 			continue
 		}
 		if err := w.proofs.register(w.ctx, resource, store, w.tracker.Register(resource, store)); err != nil {
-			klog.FromContext(w.ctx).Error(err, "Nothing can be proven of a cache", "controller", controller, "resource", resource)
+			klog.FromContext(w.ctx).Error(err, "A cache cannot be proven fresh", "controller", controller, "resource", resource)
 		}
 	}
+	s.register = func(resource schema.GroupResource, store cache.Store) error {
+		if _, known := w.proofs.prover.Lookup(resource); known {
+			return nil
+		}
+		return w.proofs.register(w.ctx, resource, store, w.tracker.Register(resource, store))
+	}
 	slices.SortFunc(resources, byName)
-	metrics.Tracker{}.Init(controller, resources...)
-	s.prover, s.live, s.budget, s.reports = w.proofs, w.live, w.budget, w.reports
-	s.start = &start{controller: controller}
+	metrics.Tracker{}.Init(controller, seriesValues, resources...)
+	s.prover, s.live, s.budget, s.reports = &answers{prover: w.proofs}, w.live, w.budget, w.reports
+	s.start = &start{holds: s.held}
+	if w.leadership != nil {
+		s.unsettled.renewed = w.leadership.Renewed
+	}
 	w.mu.Lock()
 	w.stores = append(w.stores, s)
 	w.mu.Unlock()
 	go s.start.run(w.ctx, w.proofs, w.since, resources, s.wake)
+	if controller == cronJob {
+		s.brief = true
+		livereads.InitReads(controller, batchv1.Resource("cronjobs"))
+	}
 	if controller == nodeLifecycle {
 		return w.nodeStore(s)
 	}
 	return s
+}
+
+// seriesValues are what the tracker and the prover label metrics with.
+var seriesValues = metrics.Values{
+	Waited:  []string{rvtracker.OutcomeSeen},
+	Dropped: []string{rvtracker.OutcomeRewound, rvtracker.OutcomeAbandoned, rvtracker.OutcomeUndone},
+	Proofs:  []string{string(freshness.Proven), string(freshness.Stale), string(freshness.Unknown)},
+	Origins: []string{rvtracker.OriginStore, rvtracker.OriginWrite, rvtracker.OriginFence},
 }
 
 // nodeStore is the store of node lifecycle.
@@ -163,7 +178,7 @@ func NewStore(tracker *rvtracker.Tracker, controller string, stores map[schema.G
 			tracked[resource] = t
 		}
 	}
-	s := &Store{name: controller, caches: stores}
+	s := &Store{name: controller, caches: stores, held: newHolds(controller)}
 	s.Controller = tracker.ForController(controller, tracked, s.wake, opts...)
 	return s
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 const wait, tick = 10 * time.Second, time.Millisecond
@@ -66,8 +67,8 @@ func TestProvidedStoresReplaceUpstreams(t *testing.T) {
 	require.IsType(t, &consistency.RealConsistencyStore{}, consistency.New("test", nil))
 	require.IsType(t, &consistency.NoopConsistencyStore{}, consistency.NewIfProvided("test", nil))
 	informer := cache.NewStore(cache.MetaNamespaceKeyFunc)
-	require.Implements(t, (*deleteRecorder)(nil), provide(t, informer))
-	require.Implements(t, (*deleteRecorder)(nil), consistency.NewIfProvided("test", nil))
+	require.Implements(t, (*transport.Store)(nil), provide(t, informer))
+	require.Implements(t, (*transport.Store)(nil), consistency.NewIfProvided("test", nil))
 }
 
 func TestQueueKeys(t *testing.T) {

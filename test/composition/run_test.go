@@ -44,7 +44,7 @@ func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (rec
 			logger = funcr.New(func(_, args string) { log(fmt.Sprintf("%8.3f %s %s", time.Since(began).Seconds(), arm, args)) }, funcr.Options{Verbosity: 4})
 		}
 		ctx := klog.NewContext(context.Background(), logger)
-		server, judge := model.New(), validate.New(validate.Owners(s), s.QPS)
+		server, judge := model.New(), validate.New(s)
 		f := faults.New(server)
 		var tr *traffic.Traffic
 		server.Fate, server.Observe = f.Fate, judge.Observe
@@ -54,7 +54,7 @@ func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (rec
 			judge.Changed(truth, r, old, now)
 			tr.Changed(old, now)
 		}
-		manager, err := arms.Start(ctx, arm, server, arms.Flags{Monitor: s.Monitor, QPS: s.QPS})
+		manager, err := arms.Start(ctx, arm, server, arms.Flags{Monitor: s.Monitor, QPS: s.QPS, Guards: s.Guards(), Ended: s.Ended})
 		if err != nil {
 			t.Fatal(err)
 		}

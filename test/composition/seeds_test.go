@@ -30,8 +30,7 @@ const (
 )
 
 // regressions has the histories that found something, each in a file that schedule.Load reads. A history is kept,
-// and not its seed, so that it stays what it was when the drawing changes. What is not mended is in testdata/open:
-// REPLAY=file runs it.
+// and not its seed, so that it stays what it was when the drawing changes.
 const regressions = "testdata/regressions"
 
 // TestRegressions runs first what has once found something.

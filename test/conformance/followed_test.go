@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 )
 
@@ -96,13 +97,13 @@ func (f *followed) remove(d *definition) {
 }
 
 // rows are the group's rows on the page, by resource and version.
-func (f *followed) rows() map[schema.GroupVersionResource]stalenessmonitor.StalenesszCache {
+func (f *followed) rows() map[schema.GroupVersionResource]stalenessz.StalenesszCache {
 	f.Helper()
-	raw, err := f.kcm.Get(f.Context(), stalenessmonitor.Path+"?format=json")
+	raw, err := f.kcm.Get(f.Context(), stalenessz.Path+"?format=json")
 	require.NoError(f, err)
-	var page stalenessmonitor.Stalenessz
+	var page stalenessz.Stalenessz
 	require.NoError(f, json.Unmarshal(raw, &page))
-	out := map[schema.GroupVersionResource]stalenessmonitor.StalenesszCache{}
+	out := map[schema.GroupVersionResource]stalenessz.StalenesszCache{}
 	for _, row := range page.Caches {
 		if row.Group == definitionGroup {
 			out[schema.GroupVersionResource{Group: row.Group, Version: row.Version, Resource: row.Resource}] = row
@@ -141,7 +142,7 @@ func (f *followed) settle(what string, want map[string]string) {
 	for resource, version := range want {
 		wanted[schema.GroupVersionResource{Group: definitionGroup, Version: version, Resource: resource}] = true
 	}
-	var rows map[schema.GroupVersionResource]stalenessmonitor.StalenesszCache
+	var rows map[schema.GroupVersionResource]stalenessz.StalenesszCache
 	began := time.Now()
 	within(f.T, discovered, "the page to show "+what, func() (bool, error) {
 		rows = f.rows()

@@ -29,6 +29,7 @@ type Cluster struct {
 	admin       keyPair
 
 	etcd, scheduler, kwok *Component
+	leases                *leaseGenerator // nil if kwok renews leases
 	nodes                 *Nodes
 
 	httpOnce sync.Once
@@ -170,6 +171,9 @@ func (c *Cluster) startOthers(ctx context.Context, g *errgroup.Group) {
 			return err
 		}
 		if err := c.kwok.start(ctx); err != nil {
+			return err
+		}
+		if err := c.startLeases(ctx); err != nil {
 			return err
 		}
 		return c.createFirstNodes(ctx)

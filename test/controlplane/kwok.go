@@ -5,6 +5,7 @@ package controlplane
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"fmt"
@@ -52,9 +53,9 @@ func (c *Cluster) newKwok() (*Component, error) {
 	}
 	// Whatever a developer keeps in their home directory for kwok is not for us.
 	comp.env = []string{"KWOK_WORKDIR=" + filepath.Join(c.dir, "data", "kwok")}
-	lease := c.options.NodeLeaseDuration
-	if lease == 0 {
-		lease = defaultLeaseDuration
+	var lease time.Duration // zero: kwok leaves leases alone
+	if !c.options.LeaseGenerator {
+		lease = c.leaseDuration()
 	}
 	comp.args = func() ([]string, error) {
 		return []string{
@@ -75,6 +76,27 @@ func (c *Cluster) newKwok() (*Component, error) {
 		return err
 	}
 	return comp, nil
+}
+
+// leaseDuration is what the nodes' leases say.
+func (c *Cluster) leaseDuration() time.Duration {
+	return cmp.Or(c.options.NodeLeaseDuration, defaultLeaseDuration)
+}
+
+// startLeases starts the generator, if there is to be one. Its requests are kwok's: under the same user and priority, and
+// not in the audit log.
+func (c *Cluster) startLeases(ctx context.Context) (err error) {
+	if !c.options.LeaseGenerator {
+		return nil
+	}
+	who, err := c.pki.cluster.client(kwokUser)
+	if err != nil {
+		return err
+	}
+	config := c.firstServer().AdminConfig()
+	config.CertData, config.KeyData, config.UserAgent = who.cert, who.key, kwokUser
+	c.leases, err = startLeaseGenerator(ctx, config, c.leaseDuration())
+	return err
 }
 
 // writeStages puts the embedded stages into one file, the form in which kwok takes them.

@@ -40,6 +40,7 @@ type Nodes struct {
 
 	mu    sync.Mutex
 	names []string
+	made  int
 }
 
 func newNodes(c *Cluster) *Nodes {
@@ -48,7 +49,7 @@ func newNodes(c *Cluster) *Nodes {
 	})}
 }
 
-// Names returns the names of all nodes created, in order of creation.
+// Names returns the names of all nodes created and not deleted by Delete, in order of creation.
 func (n *Nodes) Names() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -66,7 +67,8 @@ func (n *Nodes) Create(ctx context.Context, options NodeOptions) ([]string, erro
 		return nil, fmt.Errorf("creating nodes: %w", err)
 	}
 	n.mu.Lock()
-	first := len(n.names)
+	first := n.made
+	n.made += options.Count
 	var made []*corev1.Node
 	var names []string
 	for i := range options.Count {
@@ -91,13 +93,40 @@ func (n *Nodes) Create(ctx context.Context, options NodeOptions) ([]string, erro
 		}
 		// Admission has added the taint not-ready, which keeps DaemonSet pods away and which the node
 		// lifecycle controller would remove at its own rate, a thousand nodes in minutes.
-		_, err = client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, taints, metav1.PatchOptions{})
+		node, err := client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, taints, metav1.PatchOptions{})
+		if err == nil && n.cluster.leases != nil {
+			n.cluster.leases.add(node)
+		}
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("creating nodes: %w", err)
 	}
 	return names, n.WaitReady(ctx, names...)
+}
+
+// Delete deletes nodes, as when machines are given back. Their names are not used again.
+func (n *Nodes) Delete(ctx context.Context, names ...string) error {
+	client, err := n.client()
+	if err != nil {
+		return fmt.Errorf("deleting nodes: %w", err)
+	}
+	err = n.each(ctx, names, func(ctx context.Context, name string) error {
+		if err := client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("deleting nodes: %w", err)
+	}
+	if n.cluster.leases != nil {
+		n.cluster.leases.remove(names...)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.names = slices.DeleteFunc(n.names, func(name string) bool { return slices.Contains(names, name) })
+	return nil
 }
 
 func newNode(options NodeOptions, number int) *corev1.Node {
@@ -149,10 +178,20 @@ func (n *Nodes) Revive(ctx context.Context, names ...string) error {
 }
 
 // KillAll makes every node die at once, without a single request: kwok is paused.
-func (n *Nodes) KillAll() error { return n.cluster.kwok.Pause() }
+func (n *Nodes) KillAll() error {
+	if n.cluster.leases != nil {
+		n.cluster.leases.pause(true)
+	}
+	return n.cluster.kwok.Pause()
+}
 
 // ReviveAll undoes KillAll. Nodes that died by Kill stay dead.
-func (n *Nodes) ReviveAll() error { return n.cluster.kwok.Resume() }
+func (n *Nodes) ReviveAll() error {
+	if n.cluster.leases != nil {
+		n.cluster.leases.pause(false)
+	}
+	return n.cluster.kwok.Resume()
+}
 
 // setAlive changes the label that kwok selects nodes by; nil removes it.
 func (n *Nodes) setAlive(ctx context.Context, value *string, names []string) error {
@@ -166,6 +205,9 @@ func (n *Nodes) setAlive(ctx context.Context, value *string, names []string) err
 	}
 	return n.each(ctx, names, func(ctx context.Context, name string) error {
 		_, err := client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		if err == nil && n.cluster.leases != nil {
+			n.cluster.leases.setAlive(name, value != nil)
+		}
 		return err
 	})
 }

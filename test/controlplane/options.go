@@ -34,6 +34,9 @@ type Options struct {
 	// NodeLeaseDuration is written to the nodes' leases, which are renewed every quarter of it.
 	// Zero means the kubelet's 40 s. Whole seconds.
 	NodeLeaseDuration time.Duration
+	// LeaseGenerator has this process renew the leases of living nodes in kwok's place, which watches every lease and so
+	// costs the apiserver an event for each renewal: for clusters where that is most of the load.
+	LeaseGenerator bool
 	// NoAudit turns off the apiservers' audit log, see APIServer.AuditLogPath.
 	NoAudit bool
 

@@ -28,6 +28,9 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	components := slices.Clone(c.components)
 	c.mu.Unlock()
 
+	if c.leases != nil {
+		c.leases.end()
+	}
 	var errs []error
 	for _, wave := range stopOrder(components) {
 		var g sync.WaitGroup

@@ -18,8 +18,8 @@ import (
 	"github.com/onsi/gomega"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 
 	clientQPS = 20
 	// slower is how much longer than U0 P may take; markedReads is how many live reads a minute there may be
-	// once all nodes are marked (SCENARIOS, B6).
+	// once all nodes are marked: the goals of benchmark B6.
 	slower      = 1.05
 	markedReads = 12
 )

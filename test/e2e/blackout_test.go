@@ -15,9 +15,9 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/truth"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
 )
 
 const (
@@ -46,14 +46,14 @@ var _ = describe(scenario{
 		stop := churn(ctx, r)
 		defer stop()
 		r.measured(ctx)
-		caches := len(stalenessz(ctx, r).Caches)
+		caches := len(readStalenessz(ctx, r).Caches)
 		hole := r.Proxy.BlackHole()
 		began := hole.Stats().Since
 		var noneGood time.Duration
 		seen := map[stalenessmonitor.State]int{}
 		alerts := map[string]time.Duration{}
 		for time.Since(began) < blackoutLasts && ctx.Err() == nil {
-			z := stalenessz(ctx, r)
+			z := readStalenessz(ctx, r)
 			good := 0
 			for _, c := range z.Caches {
 				seen[c.State]++
@@ -62,7 +62,7 @@ var _ = describe(scenario{
 				}
 				// What the bytes before it can have proven.
 				if in := z.Time.Sub(began); c.AgeSeconds != nil && *c.AgeSeconds < (in-time.Second).Seconds() {
-					r.violate(oracle.Violation{Oracle: "M", Rule: "age is not honest", Object: c.Resource, Time: z.Time, Detail: fmt.Sprintf("published %.1fs, %v into the blackout", *c.AgeSeconds, in)})
+					r.violate(oracle.Violation{Oracle: "M", Rule: ruleDishonest, Object: c.Resource, Time: z.Time, Detail: fmt.Sprintf("published %.1fs, %v into the blackout", *c.AgeSeconds, in)})
 				}
 				if c.AgeSeconds != nil && *c.AgeSeconds > 120 && alerts["InformerCacheOld pending"] == 0 {
 					alerts["InformerCacheOld pending"] = z.Time.Sub(began)
@@ -94,7 +94,7 @@ var _ = describe(scenario{
 		cleared := time.Now()
 		var bad string
 		err := rig.Wait(ctx, 2*blackoutHealed, "all caches to be fresh again", func() (bool, error) {
-			z := stalenessz(ctx, r)
+			z := readStalenessz(ctx, r)
 			bad = ""
 			for _, c := range z.Caches {
 				if !complete(c.State) {

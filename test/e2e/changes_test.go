@@ -19,7 +19,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/workload"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
 
 const (

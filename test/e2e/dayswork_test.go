@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/truth"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/workload"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
 
 const (

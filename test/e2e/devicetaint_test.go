@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/truth"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/workload"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
 
 const (
@@ -35,7 +35,7 @@ const (
 // to go.
 var _ = describe(scenario{
 	number: 4, title: "ResourceSlices and DeviceTaintRules held, device taints gone before the toleration runs out", label: long,
-	hurts: rig.U1, rules: []string{"unjustified delete"}, mutants: []string{"device-taint-guard"}, gaps: []int{1},
+	hurts: rig.U1, rules: []string{oracle.RuleUnjustified}, mutants: []without{{"device-taint-guard", oracle.RuleUnjustified}}, gaps: []int{1},
 	options: rig.Options{
 		Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 1}},
 		Record: []schema.GroupResource{

@@ -20,7 +20,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 )
 
 const (
@@ -46,6 +46,8 @@ type cost struct {
 	Reads  int `json:"reads"`
 	Events int `json:"events"`
 	Probes int `json:"probes"`
+	// Proofs are the probes by resource.
+	Proofs map[string]int `json:"proofs"`
 	// Kinds are the writes and reads, as in "update deployments/status".
 	Kinds map[string]int `json:"kinds"`
 }
@@ -60,7 +62,7 @@ var _ = ginkgo.Describe("Benchmark: cost of everyday loads without a fault", gin
 			rounds = n
 		}
 		arms := chosenArms(contenderU0, contenderU1, contenderQuiet, contenderP)
-		loads := []load{deploymentLoad(40, 15), jobLoad(200, 2), daemonSetLoad(loadNodes, 10)}
+		loads := []load{deploymentLoad(40, 15), jobLoad(200, 2), daemonSetLoad(loadNodes, 10), cronJobLoad(200)}
 		loads = slices.DeleteFunc(loads, func(l load) bool { return !strings.Contains(l.name, os.Getenv(loadNamesVariable)) })
 		r := turns(ctx, controlplane.Options{Nodes: controlplane.NodeOptions{Count: loadNodes}})
 		all := r.loadCosts(ctx, rounds, arms, loads)
@@ -107,15 +109,16 @@ func (r *run) costOf(ctx context.Context, l load, namespace string) cost {
 	cpu := cpuSeconds(ctx, r)
 	l.run(ctx, r, namespace)
 	ended := r.writesNothing(ctx, namespace, began, loadQuiet)
-	out := cost{Load: l.name, Seconds: ended.Sub(began).Seconds(), CPU: cpuSeconds(ctx, r) - cpu, Kinds: map[string]int{}}
+	out := cost{Load: l.name, Seconds: ended.Sub(began).Seconds(), CPU: cpuSeconds(ctx, r) - cpu, Kinds: map[string]int{}, Proofs: map[string]int{}}
 	events, err := r.Audit()
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	for request, n := range oracle.RequestsIn(events, began, ended.Add(time.Millisecond)) {
 		switch {
 		case request.Probe:
 			out.Probes += n
+			out.Proofs[request.Resource] += n
 			continue
-		case request.Namespace != namespace:
+		case request.Namespace != namespace && !strings.HasPrefix(request.Namespace, namespace+"-"):
 			continue // of nodes, for instance, and not of the load
 		case request.Resource == "events":
 			out.Events += n
@@ -126,6 +129,9 @@ func (r *run) costOf(ctx context.Context, l load, namespace string) cost {
 			out.Reads += n
 		}
 		out.Kinds[request.Verb+" "+request.Resource] += n
+	}
+	if l.clean != nil {
+		l.clean(ctx, r, namespace)
 	}
 	r.removeNamespaces(ctx, namespace)
 	return out

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/workload"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
 
 const (
@@ -25,17 +25,22 @@ const (
 	// apiserver what is to be measured. The exact time of the end is in the audit log.
 	loadLimit = 5 * time.Minute
 	loadPoll  = 250 * time.Millisecond
+	// cronJobsMade is how long the making of CronJobs may take before their minute.
+	cronJobsMade = 30 * time.Second
 )
 
 // load is everyday work without a fault. It returns when its end state is reached.
 type load struct {
 	name string
 	run  func(ctx context.Context, r *run, namespace string)
+	// clean, unless nil, removes what is not in the namespace. It is not measured. Namespaces of the load's own have names that begin
+	// with that of its namespace and a hyphen.
+	clean func(ctx context.Context, r *run, namespace string)
 }
 
 // deploymentLoad makes Deployments and rolls all of them at once.
 func deploymentLoad(count int, replicas int32) load {
-	return load{fmt.Sprintf("%d Deployments of %d pods made and rolled", count, replicas), func(ctx context.Context, r *run, namespace string) {
+	return load{name: fmt.Sprintf("%d Deployments of %d pods made and rolled", count, replicas), run: func(ctx context.Context, r *run, namespace string) {
 		ginkgo.GinkgoHelper()
 		deployments := r.Client.AppsV1().Deployments(namespace)
 		for i := range count {
@@ -55,7 +60,7 @@ func deploymentLoad(count int, replicas int32) load {
 
 // jobLoad runs Jobs to their end.
 func jobLoad(count int, pods int32) load {
-	return load{fmt.Sprintf("%d Jobs of %d pods", count, pods), func(ctx context.Context, r *run, namespace string) {
+	return load{name: fmt.Sprintf("%d Jobs of %d pods", count, pods), run: func(ctx context.Context, r *run, namespace string) {
 		ginkgo.GinkgoHelper()
 		for i := range count {
 			job := workload.Job(fmt.Sprintf("job-%03d", i), pods)
@@ -78,9 +83,37 @@ func jobLoad(count int, pods int32) load {
 	}}
 }
 
+// cronJobLoad has CronJobs run all at one minute, each a Job without pods.
+func cronJobLoad(count int) load {
+	return load{name: fmt.Sprintf("%d CronJobs of one minute", count), run: func(ctx context.Context, r *run, namespace string) {
+		ginkgo.GinkgoHelper()
+		due := time.Now().UTC().Add(cronJobsMade).Truncate(time.Minute).Add(time.Minute)
+		for i := range count {
+			c := workload.CronJob(fmt.Sprintf("cronjob-%03d", i))
+			c.Namespace, c.Spec.Schedule, c.Spec.TimeZone = namespace, fmt.Sprintf("%d %d * * *", due.Minute(), due.Hour()), new("Etc/UTC")
+			_, err := r.Client.BatchV1().CronJobs(namespace).Create(ctx, c, metav1.CreateOptions{})
+			gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		}
+		gomega.Expect(time.Now()).To(gomega.BeTemporally("<", due))
+		r.counts(ctx, "all Jobs to be complete", count, func() (done int, err error) {
+			list, err := r.Client.BatchV1().CronJobs(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+			if err != nil {
+				return 0, err
+			}
+			for i := range list.Items {
+				if s := list.Items[i].Status; s.LastSuccessfulTime != nil && len(s.Active) == 0 {
+					done++
+				}
+			}
+			return done, nil
+		})
+		say(fmt.Sprintf("%s: all complete %v after the minute\n", namespace, rounded(time.Since(due))))
+	}}
+}
+
 // daemonSetLoad makes a DaemonSet on all nodes and rolls it.
 func daemonSetLoad(nodes, maxUnavailable int) load {
-	return load{fmt.Sprintf("a DaemonSet of %d nodes made and rolled", nodes), func(ctx context.Context, r *run, namespace string) {
+	return load{name: fmt.Sprintf("a DaemonSet of %d nodes made and rolled", nodes), run: func(ctx context.Context, r *run, namespace string) {
 		ginkgo.GinkgoHelper()
 		ds := workload.DaemonSet("daemonset", workload.MaxUnavailable(maxUnavailable))
 		ds.Namespace = namespace

@@ -21,10 +21,11 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/yaml"
 
 	"github.com/fresh-kcm/fresh-kcm/build/manifests"
 	"github.com/fresh-kcm/fresh-kcm/pkg/features"
-	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
@@ -52,13 +53,13 @@ var _ = ginkgo.Describe("Staleness of caches, as operators see it", ginkgo.Label
 		for _, w := range r.Proxy.Watches() {
 			watched.Insert(w.Request.Resource.String())
 		}
-		for _, c := range stalenessz(ctx, r).Caches {
+		for _, c := range readStalenessz(ctx, r).Caches {
 			watched.Delete(strings.TrimSuffix(c.Resource+"."+c.Group, "."))
 		}
 		gomega.Expect(watched.UnsortedList()).To(gomega.BeEmpty(), "watched, but not measured")
 	}, ginkgo.SpecTimeout(2*time.Minute))
 
-	ginkgo.It("has every metric and label that alerts and dashboard ask for", func(ctx context.Context) {
+	ginkgo.It("has every metric and label that alerts, SLIs and dashboard ask for", func(ctx context.Context) {
 		expectQueries(page(ctx, r.KCM, "/metrics"))
 	}, ginkgo.SpecTimeout(time.Minute))
 
@@ -99,7 +100,7 @@ var _ = ginkgo.Describe("Staleness of caches, as operators see it", ginkgo.Label
 	ginkgo.It("sends no probe with MonitorInformerStaleness off", func(ctx context.Context) {
 		restart(ctx, true, false)
 		runDaemonSet(ctx, r.Client, "consistency-only")
-		gomega.Expect(page(ctx, r.KCM, stalenessmonitor.Path)).To(gomega.ContainSubstring("MonitorInformerStaleness is off"))
+		gomega.Expect(page(ctx, r.KCM, stalenessz.Path)).To(gomega.ContainSubstring("MonitorInformerStaleness is off"))
 		// The proofs of the start are done; from now on nothing is asked without a cause.
 		before := freshnessReads(r)
 		time.Sleep(3 * stalenessPeriod)
@@ -109,7 +110,7 @@ var _ = ginkgo.Describe("Staleness of caches, as operators see it", ginkgo.Label
 
 	ginkgo.It("has no page with both gates off", func(ctx context.Context) {
 		restart(ctx, false, false)
-		_, err := r.KCM.Get(ctx, stalenessmonitor.Path)
+		_, err := r.KCM.Get(ctx, stalenessz.Path)
 		gomega.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("404")))
 	}, ginkgo.SpecTimeout(2*time.Minute))
 })
@@ -120,7 +121,7 @@ func status(ctx context.Context, r *run, token string) int {
 	roots := x509.NewCertPool()
 	gomega.Expect(roots.AppendCertsFromPEM(r.Cluster.CAData())).To(gomega.BeTrue())
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.KCM.URL()+stalenessmonitor.Path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.KCM.URL()+stalenessz.Path, nil)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
@@ -146,9 +147,11 @@ func freshnessReads(r *run) int {
 }
 
 var (
-	selector = regexp.MustCompile(`\b((?:stale_controller|informer_staleness|leader_election)_[a-z_]+)(?:\{([^}]*)\})?`)
+	selector = regexp.MustCompile(`\b((?:stale_controller|informer_staleness|leader_election|process_start)_[a-z_]+)(?:\{([^}]*)\})?`)
 	matcher  = regexp.MustCompile(`([a-z_]+)\s*(?:=~|=|!=|!~)`)
-	grouping = regexp.MustCompile(`\b(?:by|on) \(([^)]*)\)`)
+	// ofRecords matches the rules that ask for what other rules have recorded, and the thresholds.
+	ofRecords = regexp.MustCompile(`\bfresh_kcm_sl[io]:|^vector\(`)
+	grouping  = regexp.MustCompile(`\b(?:by|on) \(([^)]*)\)`)
 )
 
 // expectQueries checks each metric, and the labels by which it is selected, against what a KCM serves, and the
@@ -190,7 +193,7 @@ func expectQueries(metrics string) {
 	gomega.Expect(checked).To(gomega.BeNumerically(">", 30))
 }
 
-// queries are those of the dashboard and the alerts.
+// queries are those of the dashboard, the alerts and the SLIs.
 func queries() []string {
 	ginkgo.GinkgoHelper()
 	const dir = "../../build/monitoring/"
@@ -206,10 +209,20 @@ func queries() []string {
 			out = append(out, target.Expr)
 		}
 	}
-	file, err = os.ReadFile(dir + "alerts.yaml")
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	for _, m := range regexp.MustCompile(`(?m)^ +expr: \|\n +(.*)$`).FindAllStringSubmatch(string(file), -1) {
-		out = append(out, m[1])
+	for _, name := range []string{"alerts.yaml", "slos.yaml"} {
+		var rules struct {
+			Groups []struct{ Rules []struct{ Expr string } }
+		}
+		file, err = os.ReadFile(dir + name)
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		gomega.Expect(yaml.Unmarshal(file, &rules)).To(gomega.Succeed())
+		for _, group := range rules.Groups {
+			for _, rule := range group.Rules {
+				if !ofRecords.MatchString(rule.Expr) {
+					out = append(out, rule.Expr)
+				}
+			}
+		}
 	}
 	gomega.Expect(len(out)).To(gomega.BeNumerically(">", 30))
 	return out

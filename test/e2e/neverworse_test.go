@@ -18,9 +18,9 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/slowdoor"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/webhook"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 )
 
 const (

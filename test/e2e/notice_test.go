@@ -24,9 +24,9 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 )
 
 const (
@@ -91,7 +91,7 @@ func noticing(name string, bound, spread time.Duration, chosen func(kind) bool) 
 				p99 := took[len(took)-1-len(took)/100]
 				r.figure(fmt.Sprintf("noticed, at most %v: samples, median, p99, most", limit), "%d, %.1fs, %.1fs, %.1fs", len(took), took[len(took)/2].Seconds(), p99.Seconds(), took[len(took)-1].Seconds())
 				if p99 > limit {
-					r.violate(oracle.Violation{Oracle: "M", Rule: "stalled watch not noticed in time", Object: name, Time: time.Now(), Detail: fmt.Sprintf("p99 %v, want %v", p99, limit)})
+					r.violate(oracle.Violation{Oracle: "M", Rule: ruleUnnoticed, Object: name, Time: time.Now(), Detail: fmt.Sprintf("p99 %v, want %v", p99, limit)})
 				}
 			}
 		},
@@ -120,7 +120,7 @@ func (r *run) noticeRound(ctx context.Context, objects dynamic.Interface, resour
 	}
 	noticed := map[schema.GroupResource]time.Time{}
 	gomega.Expect(rig.Wait(ctx, 2*spread+2*bound, "all held watches to be noticed", func() (bool, error) {
-		for _, c := range stalenessz(ctx, r).Caches {
+		for _, c := range readStalenessz(ctx, r).Caches {
 			resource := schema.GroupResource{Group: c.Group, Resource: c.Resource}
 			if _, known := noticed[resource]; late(c.State) && !known {
 				noticed[resource] = time.Now()

@@ -84,7 +84,7 @@ func (r *run) readsOf(ctx context.Context, name string, arm controlplane.Arm, mo
 	r.nodesCounted(ctx, smokeNodes)
 	if monitor {
 		gomega.Expect(rig.Wait(ctx, patience, "the page to show all definitions", func() (bool, error) {
-			return len(stalenessz(ctx, r).Caches) > definitions+50, nil
+			return len(readStalenessz(ctx, r).Caches) > definitions+50, nil
 		})).To(gomega.Succeed())
 	}
 	time.Sleep(time.Minute) // The garbage collector and quota list what is there every 30 s.

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/workload"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
 
 // recording are the controllers that record their writes, by the service accounts that make them.

@@ -15,9 +15,9 @@ import (
 	"github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 )
 
 const (
@@ -27,8 +27,8 @@ const (
 	// because other specs and other work are on the machine.
 	stepLimit = 30 * time.Second
 	patience  = 2 * time.Minute
-	// defaultSettle is how long a healed cluster must stay in its end state in the ordinary run. SCENARIOS
-	// says 60 s, which the long run takes: SETTLE=60s.
+	// defaultSettle is how long a healed cluster must stay in its end state in the ordinary run. The
+	// long run waits for 60 s: SETTLE=60s.
 	defaultSettle  = 5 * time.Second
 	settleVariable = "SETTLE"
 )
@@ -46,8 +46,13 @@ type run struct {
 	idle       bool // of the scenario
 	figures    []figure
 	violations []oracle.Violation
-	// unproven says what is missing for the run to mean anything.
-	unproven []string
+	// unproven says what is missing for the run to mean anything, unwaited that no owner ever waited, which a run
+	// without a protection may be about.
+	unproven, unwaited []string
+	// faults are those that inject has injected.
+	faults []*faultproxy.Fault
+	// kcmArgs are for who takes a turn.
+	kcmArgs []string
 	// deaths are the nodes that may be marked so.
 	deaths oracle.Deaths
 	// judges say which deletions are right, besides those of DaemonSets.
@@ -67,7 +72,13 @@ func (r *run) inject(target faultproxy.Target, effect faultproxy.Effect) *faultp
 	ginkgo.GinkgoHelper()
 	fault, err := r.Proxy.Inject(target, effect)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	r.faults = append(r.faults, fault)
 	return fault
+}
+
+// touched is how many frames and requests a fault has held, dropped, rewritten or answered.
+func touched(s faultproxy.Stats) int {
+	return max(s.Held.Frames, s.Dropped.Frames, s.Rewritten.Frames) + s.Requests
 }
 
 // proves is V: the fault held, dropped or answered at least so many frames and requests, over at least this
@@ -78,7 +89,7 @@ func (r *run) proves(fault *faultproxy.Fault, frames int, lasted time.Duration) 
 	if end.IsZero() {
 		end = time.Now()
 	}
-	touched := max(s.Held.Frames, s.Dropped.Frames) + s.Requests
+	touched := touched(s)
 	r.figure("V "+s.Effect+" "+s.Resource.Resource, "%d frames, %.1fs", touched, end.Sub(s.Since).Seconds())
 	if touched < frames || end.Sub(s.Since) < lasted {
 		r.unproven = append(r.unproven, fmt.Sprintf("%s of %s touched %d frames and requests in %v; want %d in %v",
@@ -164,7 +175,7 @@ func (r *run) nobodyParked(ctx context.Context) {
 		r.violate(oracle.Violation{Oracle: "L", Rule: "owner left parked", Time: time.Now(), Detail: fmt.Sprint(sum["parked_owners"])})
 	}
 	if sum["waits_total"]+sum["unproven_actions_total"] == 0 && !r.idle {
-		r.unproven = append(r.unproven, "no DaemonSet ever waited for its cache")
+		r.unwaited = append(r.unwaited, "no DaemonSet ever waited for its cache")
 	}
 }
 
@@ -198,5 +209,6 @@ func (r *run) standing(ctx context.Context) error {
 	r.violate(s1...)
 	r.violate(s2...)
 	r.violate(s3...)
+	r.violate(oracle.Undeclared(writes)...)
 	return nil
 }

@@ -6,19 +6,20 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
 
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
+	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/mutants"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 )
 
 // Labels of the scenarios besides scenario:N. A scenario has one of the two.
@@ -39,7 +40,7 @@ const (
 // mutantsVariable names the folder of the binaries that internal/mutants/build made.
 const mutantsVariable = "E2E_MUTANTS"
 
-// scenario is one row of SCENARIOS.
+// scenario is one row of docs/scenarios.md.
 type scenario struct {
 	number int
 	title  string
@@ -50,8 +51,8 @@ type scenario struct {
 	// which stock is in truth not hurt leaves it empty and says so in its comment.
 	hurts rig.Arm
 	rules []string
-	// mutants are the protections without any of which P goes wrong; see internal/mutants.
-	mutants []string
+	// mutants are the protections without any of which P goes wrong.
+	mutants []without
 	// allows are rules that every arm may break; the scenario's comment says why.
 	allows  []string
 	options rig.Options
@@ -67,8 +68,13 @@ type scenario struct {
 	run  func(ctx context.Context, r *run)
 }
 
+// without is a protection, by the name of the mutant that takes it away (see test/internal/mutants), and the rule by which
+// P must go wrong then. That it goes wrong by another one shows something, but not that this protection is needed.
+type without struct{ mutant, rule string }
+
 // describe makes one spec for each arm.
 func describe(s scenario) bool {
+	index(s)
 	if s.gate == nil {
 		s.gate = gates.StaleControllerConsistency
 	}
@@ -105,8 +111,8 @@ func priority(timeout time.Duration) ginkgo.SpecPriority {
 
 // variant is an arm, or arm P without one protection.
 type variant struct {
-	arm    rig.Arm
-	mutant string
+	arm rig.Arm
+	without
 }
 
 func (v variant) String() string {
@@ -164,14 +170,14 @@ func (s scenario) unprotected() []variant {
 	case rig.U1:
 		out = append(out, variant{arm: rig.Off})
 	}
-	for _, name := range s.mutants {
-		out = append(out, variant{rig.P, name})
+	for _, w := range s.mutants {
+		out = append(out, variant{rig.P, w})
 	}
 	return out
 }
 
 // ifOrdinary is for scenarios of both labels: in the long one the same protection needs no second proof.
-func ifOrdinary(label string, mutants ...string) []string {
+func ifOrdinary(label string, mutants ...without) []without {
 	if label != ordinary {
 		return nil
 	}
@@ -221,12 +227,8 @@ func (s scenario) runOn(ctx context.Context, v variant) {
 	if v.mutant == "" {
 		s.run(ctx, r)
 		r.judge(ctx)
-	} else if err := gomega.InterceptGomegaFailure(func() {
-		s.run(ctx, r)
-		r.judge(ctx)
-	}); err != nil {
-		// Without a protection even what every arm must get through may not come.
-		r.violate(oracle.Violation{Oracle: "L", Rule: ruleStep, Object: v.mutant, Time: time.Now(), Detail: err.Error()})
+	} else {
+		s.runWithout(ctx, v, r)
 	}
 	r.violations = slices.DeleteFunc(r.violations, func(v oracle.Violation) bool { return slices.Contains(s.allows, v.Rule) })
 
@@ -236,30 +238,45 @@ func (s scenario) runOn(ctx context.Context, v variant) {
 			ginkgo.GinkgoWriter.Println(v)
 		}
 	}
-	if v.mutant == "" {
-		// That an owner waited is among it, for what a mutant may have taken away.
-		gomega.Expect(r.unproven).To(gomega.BeEmpty(), "the fault was injected and did enough (V)")
+	if v.mutant == "" { // A mutant may have taken away what has an owner wait.
+		r.unproven = append(r.unproven, r.unwaited...)
 	}
+	gomega.Expect(r.unproven).To(gomega.BeEmpty(), "the fault was injected and did enough (V)")
 	switch s.expectation(v) {
 	case holds:
 		gomega.Expect(oracle.Count(r.violations)).To(gomega.BeEmpty(), "violations; first: %s", first(r.violations))
 	case goesWrong:
-		count := oracle.Count(r.violations)
-		if v.mutant != "" {
-			gomega.Expect(count).NotTo(gomega.BeEmpty(), "without %s P must go wrong", v.mutant)
-			return
-		}
-		gomega.Expect(count).To(gomega.Satisfy(func(count map[string]int) bool {
-			return slices.ContainsFunc(s.rules, func(rule string) bool {
-				for name := range count {
-					if strings.HasSuffix(name, rule) {
-						return true
-					}
-				}
-				return false
-			})
-		}), "arm %s must go wrong by one of %q (V)", v, s.rules)
+		gomega.Expect(s.caughtBy(v, r.violations)).NotTo(gomega.BeEmpty(), "%s must go wrong by one of %q (V), and does by %v", v, s.rulesFor(v), oracle.Count(r.violations))
 	}
+}
+
+// runWithout runs P without a protection. Then even what every arm must get through may not come, but the process must
+// live, and the fault have been there.
+func (s scenario) runWithout(ctx context.Context, v variant, r *run) {
+	missed := gomega.InterceptGomegaFailure(func() { s.run(ctx, r) })
+	if missed != nil {
+		r.violate(oracle.Violation{Oracle: "L", Rule: ruleStep, Object: v.mutant, Time: time.Now(), Detail: missed.Error()})
+	}
+	gomega.Expect(r.SameKCM(ctx)).To(gomega.Succeed(), "without %s", v.mutant)
+	touched := func(f *faultproxy.Fault) bool { return touched(f.Stats()) > 0 }
+	if missed != nil && !slices.ContainsFunc(r.faults, touched) {
+		r.unproven = append(r.unproven, "no fault was injected before "+missed.Error())
+	}
+	r.judge(ctx)
+}
+
+// rulesFor are the rules by one of which a variant must go wrong.
+func (s scenario) rulesFor(v variant) []string {
+	if v.mutant != "" {
+		return []string{v.rule}
+	}
+	return s.rules
+}
+
+// caughtBy are those of the violations by which the variant was to go wrong, as "oracle rule".
+func (s scenario) caughtBy(v variant, violations []oracle.Violation) []string {
+	found := slices.DeleteFunc(slices.Clone(violations), func(violation oracle.Violation) bool { return !slices.Contains(s.rulesFor(v), violation.Rule) })
+	return slices.Sorted(maps.Keys(oracle.Count(found)))
 }
 
 func first(violations []oracle.Violation) string {

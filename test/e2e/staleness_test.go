@@ -19,27 +19,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 )
 
-// stalenessz reads the KCM's page.
-func stalenessz(ctx context.Context, r *run) stalenessmonitor.Stalenessz {
+// readStalenessz reads the KCM's page.
+func readStalenessz(ctx context.Context, r *run) stalenessz.Stalenessz {
 	ginkgo.GinkgoHelper()
-	var out stalenessmonitor.Stalenessz
-	gomega.Expect(json.Unmarshal([]byte(page(ctx, r.KCM, stalenessmonitor.Path+"?format=json")), &out)).To(gomega.Succeed())
+	var out stalenessz.Stalenessz
+	gomega.Expect(json.Unmarshal([]byte(page(ctx, r.KCM, stalenessz.Path+"?format=json")), &out)).To(gomega.Succeed())
 	return out
 }
 
 // cacheOf finds a resource on the page.
-func cacheOf(z stalenessmonitor.Stalenessz, resource schema.GroupResource) (stalenessmonitor.StalenesszCache, bool) {
+func cacheOf(z stalenessz.Stalenessz, resource schema.GroupResource) (stalenessz.StalenesszCache, bool) {
 	for _, c := range z.Caches {
 		if c.Group == resource.Group && c.Resource == resource.Resource {
 			return c, true
 		}
 	}
-	return stalenessmonitor.StalenesszCache{}, false
+	return stalenessz.StalenesszCache{}, false
 }
 
 // complete says that nothing is known to be missing.
@@ -51,13 +52,20 @@ func late(s stalenessmonitor.State) bool {
 	return s == stalenessmonitor.Lagging || s == stalenessmonitor.Stalled
 }
 
+// The rules of M that more than one scenario has.
+const (
+	ruleUnmeasured = "caches not measured after the start"
+	ruleUnnoticed  = "stalled watch not noticed in time"
+	ruleDishonest  = "age is not honest"
+)
+
 // measured waits until every cache is known to be complete.
 func (r *run) measured(ctx context.Context) {
 	ginkgo.GinkgoHelper()
 	var bad string
 	// After a restart the old leader's lease has to run out, and caches that no protected controller reads take turns.
-	gomega.Expect(rig.Wait(ctx, 4*stepLimit, "every cache to be measured", func() (bool, error) {
-		z := stalenessz(ctx, r)
+	if err := rig.Wait(ctx, 4*stepLimit, "every cache to be measured", func() (bool, error) {
+		z := readStalenessz(ctx, r)
 		bad = ""
 		for _, c := range z.Caches {
 			if !complete(c.State) {
@@ -66,7 +74,9 @@ func (r *run) measured(ctx context.Context) {
 		}
 		// Some come with the first sync of the garbage collector.
 		return bad == "" && len(z.Caches) > 50, nil
-	})).To(gomega.Succeed(), "%s", bad)
+	}); err != nil {
+		r.violate(oracle.Violation{Oracle: "M", Rule: ruleUnmeasured, Time: time.Now(), Detail: bad})
+	}
 }
 
 // falseAlarms counts the times that a cache has become lagging or stalled, and those that became unknown
@@ -121,12 +131,12 @@ func informersOf(resource schema.GroupResource) faultproxy.Target {
 func (r *run) noticed(ctx context.Context, resource schema.GroupResource, since time.Time, limit time.Duration) time.Duration {
 	ginkgo.GinkgoHelper()
 	err := rig.Wait(ctx, 2*limit, "the stalled watch to be noticed", func() (bool, error) {
-		c, ok := cacheOf(stalenessz(ctx, r), resource)
+		c, ok := cacheOf(readStalenessz(ctx, r), resource)
 		return ok && late(c.State), nil
 	})
 	took := time.Since(since)
 	if err != nil || took > limit {
-		r.violate(oracle.Violation{Oracle: "M", Rule: "stalled watch not noticed in time", Object: resource.String(), Time: time.Now(),
+		r.violate(oracle.Violation{Oracle: "M", Rule: ruleUnnoticed, Object: resource.String(), Time: time.Now(),
 			Detail: fmt.Sprintf("after %v, want %v at most; %v", took, limit, err)})
 	}
 	return took
@@ -137,7 +147,7 @@ func (r *run) healed(ctx context.Context, resources ...schema.GroupResource) {
 	ginkgo.GinkgoHelper()
 	for _, resource := range resources {
 		gomega.Expect(rig.Wait(ctx, patience, resource.String()+" to be complete again", func() (bool, error) {
-			c, ok := cacheOf(stalenessz(ctx, r), resource)
+			c, ok := cacheOf(readStalenessz(ctx, r), resource)
 			return ok && complete(c.State), nil
 		})).To(gomega.Succeed())
 	}
@@ -147,7 +157,7 @@ func (r *run) healed(ctx context.Context, resources ...schema.GroupResource) {
 func (r *run) shownWaiting(ctx context.Context, controller, owner string) {
 	ginkgo.GinkgoHelper()
 	r.eventually(ctx, "the page to show that "+owner+" wait", func() (bool, error) {
-		for _, w := range stalenessz(ctx, r).Waits {
+		for _, w := range readStalenessz(ctx, r).Waits {
 			if w.Controller == controller && w.Owner == owner && w.For != "" && w.Why != "" && w.WaitSeconds > 0 {
 				r.figure("page: "+controller, "%s wait for %s", w.Owner, w.For)
 				return true, nil
@@ -169,11 +179,11 @@ func (c probeCost) requests() float64 { return c.fences + c.lists + c.watches }
 func probeCosts(ctx context.Context, r *run) probeCost {
 	ginkgo.GinkgoHelper()
 	out := probeCost{byResource: map[string]float64{}}
-	for _, c := range stalenessz(ctx, r).Caches {
+	for _, c := range readStalenessz(ctx, r).Caches {
 		labels := []string{fmt.Sprintf("group=%q", c.Group), fmt.Sprintf("resource=%q", c.Resource)}
-		fences := series(ctx, r, "informer_staleness_probe_duration_seconds_count", append(labels, `request="fence"`)...)
-		watches := series(ctx, r, "informer_staleness_probe_duration_seconds_count", append(labels, `request="watch"`)...)
-		lists := series(ctx, r, "informer_staleness_probe_duration_seconds_count", append(labels, `request="list"`)...)
+		fences := series(ctx, r, "informer_staleness_probe_requests_total", append(labels, `request="fence"`)...)
+		watches := series(ctx, r, "informer_staleness_probe_requests_total", append(labels, `request="watch"`)...)
+		lists := series(ctx, r, "informer_staleness_probe_requests_total", append(labels, `request="list"`)...)
 		out.fences += fences
 		out.lists += lists
 		out.watches += watches

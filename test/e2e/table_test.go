@@ -18,8 +18,8 @@ import (
 
 	"github.com/onsi/ginkgo/v2"
 
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 )
 
 // tableVariable names a file that the table is written to besides the standard output.
@@ -34,8 +34,8 @@ type row struct {
 	Number  int
 	Title   string
 	Arm     string
-	Mutant  string // what P was without, if that
-	Commit  string `json:",omitempty"` // of the page of protections
+	Mutant  string   // what P was without, if that
+	Caught  []string // the rules that it was to go wrong by, and did
 	Figures []figure
 }
 
@@ -60,7 +60,9 @@ func (s scenario) report(v variant, r *run, took time.Duration, failed bool) {
 		verdict += specFailed
 	}
 	figures = append([]figure{{"verdict", verdict}, {"took", took.Round(100 * time.Millisecond).String()}}, figures...)
-	ginkgo.AddReportEntry(rowEntry, row{Number: s.number, Title: s.title, Arm: v.String(), Mutant: v.mutant, Figures: figures}, ginkgo.ReportEntryVisibilityNever)
+	ginkgo.AddReportEntry(rowEntry, row{
+		Number: s.number, Title: s.title, Arm: v.String(), Mutant: v.mutant, Caught: s.caughtBy(v, r.violations), Figures: figures,
+	}, ginkgo.ReportEntryVisibilityNever)
 }
 
 // rowsOf reads the rows out of all specs' reports, ordered by scenario: specs end in any order.

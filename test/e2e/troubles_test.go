@@ -14,7 +14,7 @@ import (
 	podsecurity "k8s.io/pod-security-admission/api"
 
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/webhook"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/workload"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
 
 // trouble is an everyday history without a fault of a watch: something is in the way, or somebody changes things.

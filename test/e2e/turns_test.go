@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,8 +19,8 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/features"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 )
 
 // contender is an arm that has its turn on a cluster that all of them share. P=path is P of another build.
@@ -94,6 +95,7 @@ func (r *run) takesTurn(ctx context.Context, c contender, number int, server str
 	ginkgo.GinkgoHelper()
 	options := c.options()
 	options.Name, options.Server = fmt.Sprintf("turn-%d", number), server
+	options.Args = append(options.Args, r.kcmArgs...)
 	kcm, err := r.Cluster.StartKCM(ctx, options)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	r.Adopt(kcm)
@@ -137,13 +139,29 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
+// withChildren are a namespace and those whose names go on with a hyphen.
+func withChildren(events []controlplane.AuditEvent, namespace string) []string {
+	out := []string{namespace}
+	for i := range events {
+		if of := events[i].ObjectRef.Namespace; strings.HasPrefix(of, namespace+"-") && !slices.Contains(out, of) {
+			out = append(out, of)
+		}
+	}
+	return out
+}
+
 // writesNothing waits until the kube-controller-manager has written nothing in a namespace for a while, and
 // returns when its last write was answered.
 func (r *run) writesNothing(ctx context.Context, namespace string, since time.Time, quiet time.Duration) (last time.Time) {
 	ginkgo.GinkgoHelper()
 	r.eventually(ctx, "the kube-controller-manager to have nothing left to write in "+namespace, func() (bool, error) {
 		events, err := r.Audit()
-		last = oracle.LastWrite(events, namespace)
+		last = time.Time{}
+		for _, name := range withChildren(events, namespace) {
+			if of := oracle.LastWrite(events, name); of.After(last) {
+				last = of
+			}
+		}
 		if last.IsZero() {
 			last = since
 		}

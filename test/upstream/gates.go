@@ -25,6 +25,7 @@ import (
 	_ "k8s.io/kubernetes/pkg/features" // the gates that ours depend on
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/features"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 	"github.com/fresh-kcm/fresh-kcm/pkg/wiring"
 )
 
@@ -81,7 +82,7 @@ func wire(ctx context.Context, config *rest.Config) error {
 		fmt.Fprintf(os.Stderr, "%s%s\n", WiredPrefix, controller)
 		return w.Store(controller, stores)
 	})
-	recording, err := wiring.Clients(clientbuilder.SimpleControllerClientBuilder{ClientConfig: own}, nil).Config("upstream-integration")
+	recording, err := transport.Clients(clientbuilder.SimpleControllerClientBuilder{ClientConfig: own}, nil).Config("upstream-integration")
 	if err != nil {
 		return fmt.Errorf("recording client: %w", err)
 	}

@@ -161,7 +161,7 @@ func (e *evictionRun) fault(ctx context.Context) error {
 	}
 	stats := hold.Stats()
 	if told || stats.Held.Frames == 0 {
-		return fmt.Errorf("the fault was not injected: %d node events held, removal of the taint told to the kube-controller-manager: %t",
+		return fmt.Errorf("the fault was not injected: %d node events held, kube-controller-manager has seen the removal of the taint: %t",
 			stats.Held.Frames, told)
 	}
 	if e.result.Deletes, err = e.truth.Deletes(rig.AuditLog()); err != nil {

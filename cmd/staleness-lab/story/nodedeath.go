@@ -28,7 +28,7 @@ const (
 	markLimit      = 5 * time.Minute
 	recoverLimit   = 2 * time.Minute
 	clientQPS      = 20.0 // kube-controller-manager's default
-	maxLiveReads   = 12.0 // a minute; SCENARIOS, goal of B6
+	maxLiveReads   = 12.0 // a minute: the goal of benchmark B6
 	nodeLeaseSpace = corev1.NamespaceNodeLease
 )
 

@@ -61,21 +61,17 @@ func (s *story) badConfiguration(t *testing.T) {
 			s.restart(t)
 		}, `User \\?"system:kube-controller-manager\\?" cannot get resource \\?"leases\\?"`, runs},
 		{"unknown gate", func(t *testing.T) {
-			s.staticPod.write(t, strings.Replace(s.shipped, "StaleControllerConsistency=true", "StaleControlerConsistency=true", 1))
+			s.replace(t, strings.Replace(s.shipped, "StaleControllerConsistency=true", "StaleControlerConsistency=true", 1))
 		}, `unrecognized feature gate: StaleControlerConsistency`, exits},
 		{"our gates on the stock image", func(t *testing.T) {
-			s.staticPod.write(t, regexp.MustCompile(`image: .*`).ReplaceAllString(s.shipped, "image: registry.k8s.io/kube-controller-manager:"+s.base))
+			s.replace(t, regexp.MustCompile(`image: .*`).ReplaceAllString(s.shipped, "image: registry.k8s.io/kube-controller-manager:"+s.base))
 		}, `unrecognized feature gate: (MonitorInformerStaleness|StaleControllerConsistency)`, exits},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.make(t)
 			s.eventually(t, "the log says so", func(ctx context.Context) error { return s.logged(ctx, tc.log) })
 			s.eventually(t, "the container's state", func(ctx context.Context) error {
-				pod, err := s.pod(ctx)
-				if err != nil {
-					return err
-				}
-				status, err := containerOf(pod)
+				_, status, err := s.podAndContainer(ctx)
 				if err != nil {
 					return err
 				}
@@ -86,7 +82,7 @@ func (s *story) badConfiguration(t *testing.T) {
 			}
 		})
 	}
-	s.staticPod.write(t, s.shipped)
+	s.replace(t, s.shipped)
 	s.isOurs(t)
 }
 

@@ -158,6 +158,7 @@ func (n *node) write(t *testing.T, path, text string) {
 func (n *node) eventually(t *testing.T, what string, holds func(context.Context) error) {
 	t.Helper()
 	const patience = 90 * time.Second
+	begin := time.Now()
 	var last error
 	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		err := holds(ctx)
@@ -168,5 +169,8 @@ func (n *node) eventually(t *testing.T, what string, holds func(context.Context)
 	})
 	if err != nil {
 		require.FailNow(t, "not within "+patience.String()+": "+what, "%v", last)
+	}
+	if took := time.Since(begin); took >= time.Second {
+		t.Logf("after %.1f s: %s", took.Seconds(), what)
 	}
 }

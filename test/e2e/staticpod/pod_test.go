@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -54,6 +55,30 @@ func (p *staticPod) write(t *testing.T, manifest string) {
 	})
 }
 
+// replace takes the manifest away, waits until the pod is gone, and puts another one in place. The kubelet takes that up at
+// once; after an edit it looks 10 to 15 s later whether the pod of before has ended.
+func (p *staticPod) replace(t *testing.T, manifest string) {
+	t.Helper()
+	p.remove(t)
+	p.write(t, manifest)
+}
+
+// remove takes the manifest away and waits until the pod is gone.
+func (p *staticPod) remove(t *testing.T) {
+	t.Helper()
+	require.NoError(t, os.Remove(p.path()))
+	p.eventually(t, p.name+" is gone", func(ctx context.Context) error {
+		switch pod, err := p.pod(ctx); {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		default:
+			return fmt.Errorf("it is %s", pod.Status.Phase)
+		}
+	})
+}
+
 // byKubeadm has kubeadm write the manifest, from a configuration file.
 func (p *staticPod) byKubeadm(t *testing.T, config string) {
 	t.Helper()
@@ -69,14 +94,10 @@ func (p *staticPod) change(t *testing.T, do func()) {
 	}
 	do()
 	p.eventually(t, "the kubelet takes up the manifest of "+p.name, func(ctx context.Context) error {
-		pod, err := p.pod(ctx)
-		if err != nil {
-			return err
+		pod, _, err := p.podAndContainer(ctx)
+		if err == nil && pod.Annotations[hashAnnotation] == before {
+			err = errors.New("it reports on the manifest of before")
 		}
-		if pod.Annotations[hashAnnotation] == before {
-			return errors.New("it reports on the manifest of before")
-		}
-		_, err = containerOf(pod)
 		return err
 	})
 }
@@ -86,19 +107,22 @@ func (p *staticPod) pod(ctx context.Context) (*corev1.Pod, error) {
 	return p.client.CoreV1().Pods(metav1.NamespaceSystem).Get(ctx, p.name+"-"+nodeName, metav1.GetOptions{})
 }
 
-func containerOf(pod *corev1.Pod) (corev1.ContainerStatus, error) {
+// podAndContainer is the pod and the status of its container, as the kubelet reports them.
+func (p *staticPod) podAndContainer(ctx context.Context) (*corev1.Pod, corev1.ContainerStatus, error) {
+	pod, err := p.pod(ctx)
+	if err != nil {
+		return nil, corev1.ContainerStatus{}, err
+	}
 	i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == container })
 	if i < 0 {
-		return corev1.ContainerStatus{}, fmt.Errorf("pod %s has no status of its container", pod.Name)
+		return nil, corev1.ContainerStatus{}, fmt.Errorf("pod %s has no status of its container", pod.Name)
 	}
-	return pod.Status.ContainerStatuses[i], nil
+	return pod, pod.Status.ContainerStatuses[i], nil
 }
 
 func (p *staticPod) status(t *testing.T) corev1.ContainerStatus {
 	t.Helper()
-	pod, err := p.pod(t.Context())
-	require.NoError(t, err)
-	status, err := containerOf(pod)
+	_, status, err := p.podAndContainer(t.Context())
 	require.NoError(t, err)
 	return status
 }
@@ -207,11 +231,7 @@ func (p *staticPod) kill(t *testing.T, signal string) {
 func (p *staticPod) restarted(t *testing.T, before int32) {
 	t.Helper()
 	p.eventually(t, "the kubelet restarts "+p.name, func(ctx context.Context) error {
-		pod, err := p.pod(ctx)
-		if err != nil {
-			return err
-		}
-		status, err := containerOf(pod)
+		_, status, err := p.podAndContainer(ctx)
 		if err == nil && (status.RestartCount <= before || status.State.Running == nil) {
 			err = fmt.Errorf("%d restarts, %+v", status.RestartCount, status.State)
 		}

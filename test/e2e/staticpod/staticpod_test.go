@@ -43,10 +43,12 @@ func TestStaticPod(t *testing.T) {
 		{"UpgradeBackAndForth", s.upgrade},
 		{"Probes", s.probes},
 		{"Kill", s.killed},
+		{"Hang", s.hung},
 		{"Gates", s.gates},
 		{"Handover", s.handover},
 		{"BadConfiguration", s.badConfiguration},
 		{"NoWrongAction", s.judge},
+		{"WrongActionIsFound", s.wrong},
 	} {
 		if !t.Run(part.name, part.run) {
 			return
@@ -171,16 +173,11 @@ func (p *staticPod) gate(t *testing.T, name string, on bool) {
 	}
 }
 
-// probes shows that the kubelet's probes of our pod succeed and that one that fails has the container restarted. It leaves
-// a manifest with probes that are quick to fail.
+// probes shows that the kubelet's probes of our pod succeed.
 func (s *story) probes(t *testing.T) {
 	s.ours(t)
 	s.eventually(t, "the pod is Ready and both probes have succeeded", func(ctx context.Context) error {
-		pod, err := s.pod(ctx)
-		if err != nil {
-			return err
-		}
-		status, err := containerOf(pod)
+		pod, status, err := s.podAndContainer(ctx)
 		if err != nil {
 			return err
 		}
@@ -203,15 +200,6 @@ func (s *story) probes(t *testing.T) {
 		}
 		return nil
 	})
-
-	t.Log("a process that hangs")
-	quick := strings.NewReplacer("failureThreshold: 8\n", "failureThreshold: 2\n      terminationGracePeriodSeconds: 1\n",
-		"initialDelaySeconds: 10", "initialDelaySeconds: 1", "periodSeconds: 10", "periodSeconds: 1", "timeoutSeconds: 15", "timeoutSeconds: 2")
-	s.staticPod.write(t, quick.Replace(s.shipped))
-	s.leads(t)
-	before := s.status(t).RestartCount
-	s.kill(t, "SIGSTOP")
-	s.restarted(t, before)
 }
 
 // killed shows that the kubelet restarts a process that died, and that the new one leads and reconciles.
@@ -220,11 +208,28 @@ func (s *story) killed(t *testing.T) {
 	before := s.status(t)
 	s.kill(t, "SIGKILL")
 	s.restarted(t, before.RestartCount)
-	last := s.status(t).LastTerminationState.Terminated
-	require.NotNil(t, last)
-	require.EqualValues(t, 137, last.ExitCode)
+	s.eventually(t, "the kubelet reports how the process ended", func(ctx context.Context) error {
+		_, status, err := s.podAndContainer(ctx)
+		if last := status.LastTerminationState.Terminated; err == nil && (last == nil || last.ExitCode != 137) {
+			err = fmt.Errorf("%+v", status)
+		}
+		return err
+	})
 	s.leads(t)
 	s.reconciles(t, 1001)
+}
+
+// hung shows that a liveness probe that fails has the container restarted. It leaves a manifest with probes that are quick
+// to fail.
+func (s *story) hung(t *testing.T) {
+	s.ours(t)
+	quick := strings.NewReplacer("failureThreshold: 8\n", "failureThreshold: 2\n      terminationGracePeriodSeconds: 1\n",
+		"initialDelaySeconds: 10", "initialDelaySeconds: 1", "periodSeconds: 10", "periodSeconds: 1", "timeoutSeconds: 15", "timeoutSeconds: 2")
+	s.replace(t, quick.Replace(s.shipped))
+	s.leads(t)
+	before := s.status(t).RestartCount
+	s.kill(t, "SIGSTOP")
+	s.restarted(t, before)
 }
 
 // gates switches each gate off and on again by an edit of the manifest.
@@ -276,15 +281,8 @@ func (s *story) handover(t *testing.T) {
 	}
 
 	t.Log("the new leader is taken away")
-	require.NoError(t, os.Remove(second.path()))
+	second.remove(t)
 	s.leads(t)
-	s.eventually(t, "the second one is gone", func(ctx context.Context) error {
-		pod, err := second.pod(ctx)
-		if err == nil {
-			return fmt.Errorf("it is %s", pod.Status.Phase)
-		}
-		return nil
-	})
 	s.reconciles(t, 3002)
 }
 

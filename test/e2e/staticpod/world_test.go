@@ -18,13 +18,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/truth"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/workload"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
 
 const (
@@ -173,23 +172,4 @@ func (w *world) keepsUp(t *testing.T) {
 		}
 		return err
 	})
-}
-
-// judge asks the oracles about everything since the recording began.
-func (w *world) judge(t *testing.T) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	require.NoError(t, w.truth.Sync(ctx))
-	var log oracle.Log
-	events, err := log.Read(w.cluster.APIServers()...)
-	require.NoError(t, err)
-	writes := oracle.Writes(events)
-	none := oracle.Deaths{Nodes: sets.New[string]()}
-	require.Empty(t, oracle.Surplus(w.truth))
-	require.Empty(t, oracle.Unjustified(w.truth, writes, none, oracle.DaemonSetDeletes, oracle.ReplicaSetDeletes))
-	require.Empty(t, oracle.BehindOwnWrites(w.truth, writes))
-	digest := oracle.DigestOf(w.truth, w.set.UID)
-	require.Positive(t, digest.PodsDeleted)
-	t.Logf("judged %d writes; of the DaemonSet's pods %d were created, %d deleted", len(writes), digest.PodsCreated, digest.PodsDeleted)
 }

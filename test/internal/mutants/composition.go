@@ -3,29 +3,80 @@
 
 package mutants
 
-// Composition are the edits that make ours worse than upstream again, in the way of a finding that was mended. The
-// random histories of test/composition must find each.
-func Composition() []Mutant { return composition }
+const (
+	compositionTests = "test/composition"
+	// RandomHistories is the test of random histories. It takes as many seeds as are needed.
+	RandomHistories = "TestSeeds"
+	// memoryComesBack is the soak. It has a part for each of what may leak.
+	memoryComesBack = "TestMemoryComesBack"
+)
 
-var composition = []Mutant{
-	{
-		Name: "backoff", Protection: "an owner that is parked keeps its backoff (A1)", File: "_output/staging/kubernetes/pkg/controller/replicaset/replica_set.go",
-		Old: "	if consistencyutil.Parked(err) {\n		return true\n",
-		New: "	if consistencyutil.Parked(err) {\n		rsc.queue.Forget(key)\n		return true\n",
-	},
-	{
-		Name: "own-hold", Protection: "a 429 holds back the proofs of its resource alone (A3)", File: "pkg/freshness/admit.go",
-		Old: "	if f != nil && f.overload && builtIn(t.r.gvr) {",
-		New: "	if f != nil && f.reason == ReasonThrottled {",
-	},
-	{
-		Name: "heartbeat", Protection: "a renewTime that goes back is a heartbeat, too (A4)", File: "pkg/circuitbreaker/heartbeat.go",
-		Old: "|| !saved.Spec.RenewTime.Equal(lease.Spec.RenewTime)",
-		New: "|| saved.Spec.RenewTime.Before(lease.Spec.RenewTime)",
-	},
-	{
-		Name: "prove-ahead", Protection: "what could not be proven of a view is proven before the next one is taken (B5)", File: store,
-		Old: "			s.proveNextAhead(owner.Name, resources)\n",
-		New: "			_ = resources\n",
-	},
+// mustFind is Find for a mutant that is there.
+func mustFind(name string) Mutant {
+	m, err := Find(name)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// composition are the mutants that test/composition must find: the random histories, those that make ours worse than upstream
+// again, in the way of a finding that was mended; the soak, those that leak.
+func composition() []Tested {
+	random := func(rule string, m Mutant) Tested {
+		return Tested{Mutant: m, Package: compositionTests, Test: RandomHistories, Rule: rule}
+	}
+	left := func(what string, m Mutant) Tested {
+		return Tested{Mutant: m, Package: compositionTests, Test: memoryComesBack + "/" + what}
+	}
+	return []Tested{
+		left("goroutines", leakGoroutine),
+		left("heap", leakHeap),
+		left("entries", leakRecord),
+		left("entries", Mutant{
+			Name: "leak-entry", Protection: "an owner without records is not in the tracker's table", File: "pkg/rvtracker/controller.go",
+			Old: "	c.table.remove(o)\n	c.busy.Add(-1)\n",
+			New: "	c.busy.Add(-1)\n",
+		}),
+		left("series", Mutant{
+			Name: "leak-series", Protection: "no series has the name of an object", File: store,
+			Old: "	metrics.Recorded(s.name)\n",
+			New: "	metrics.Recorded(s.name + owner.Name)\n",
+		}),
+		random("requests", Mutant{
+			Name: "backoff", Protection: "an owner that is parked keeps its backoff", File: replicaSet,
+			Old: "	if consistencyutil.Parked(err) {\n		return true\n",
+			New: "	if consistencyutil.Parked(err) {\n		rsc.queue.Forget(key)\n		return true\n",
+		}),
+		random("age", Mutant{
+			Name: "own-hold", Protection: "a 429 holds back the proofs of its resource alone", File: "pkg/freshness/admit.go",
+			Old: "	if f != nil && f.overload && builtIn(t.r.gvr) {",
+			New: "	if f != nil && f.reason == ReasonThrottled {",
+		}),
+		random("node", Mutant{
+			Name: "heartbeat", Protection: "a renewTime that goes back is a heartbeat, too", File: "pkg/nodebreaker/heartbeat.go",
+			Old: "|| !saved.Spec.RenewTime.Equal(lease.Spec.RenewTime)",
+			New: "|| saved.Spec.RenewTime.Before(lease.Spec.RenewTime)",
+		}),
+		random("podgc", mustFind("uid-podgc")),
+		random("podgc", mustFind("proof-podgc")),
+		random("quota", mustFind("falls-quota")),
+		random("budget", mustFind("rises-disruption")),
+		{Package: compositionTests, Test: "TestRegressions/budget-of-another-kind.json", Mutant: Mutant{
+			Name: "own-kinds-disruption", Protection: "a budget waits for the proof of no kind of owners that its pods do not have", File: controllers + "disruption/prove.go",
+			Old: "append(resources, dc.scaledBy(pdb)...)",
+			New: "append(resources, scaleGroupResources...)",
+		}},
+		{Package: compositionTests, Test: "TestRegressions/replaced-while-held.json", Mutant: Mutant{
+			Name: "replaced-quota", Protection: "a quota is recalculated if a relist shows another object under a name", File: controllers + "resourcequota/prove.go",
+			Old: "return replaced(oldObj, newObj) || filter != nil",
+			New: "return filter != nil",
+		}},
+		{Package: compositionTests, Test: "TestDeletionKeepsItsTurn/DaemonSet", Mutant: Mutant{
+			Name: "next-turn", Protection: "what only needs a newer reading of the caches is reconciled once more in the same turn",
+			File: controllers + "util/consistency/provider.go",
+			Old:  "	if Again(err) {\n		return reconcile(ctx, key)\n",
+			New:  "	if Again(err) {\n		return err\n",
+		}},
+	}
 }

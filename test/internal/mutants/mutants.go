@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -23,12 +24,12 @@ type Mutant struct {
 	File, Old, New string
 }
 
-// All returns every mutant.
-func All() []Mutant { return all }
+// All returns every mutant that a scenario on a real control plane has to find.
+func All() []Mutant { return slices.Clone(all) }
 
 // Find returns the mutant of that name.
 func Find(name string) (Mutant, error) {
-	for _, m := range all {
+	for _, m := range slices.Concat(all, leaks, costs) {
 		if m.Name == name {
 			return m, nil
 		}
@@ -70,51 +71,139 @@ func (m Mutant) Overlay(root, dir string) (string, error) {
 	return overlay, os.WriteFile(overlay, files, 0o644)
 }
 
-const store = "pkg/wiring/store.go"
+const (
+	store       = "pkg/wiring/store.go"
+	gate        = "pkg/wiring/holds.go"
+	controllers = "_output/staging/kubernetes/pkg/controller/"
+	replicaSet  = controllers + "replicaset/replica_set.go"
+	podGC       = controllers + "podgc/gc_controller.go"
+	cronJob     = controllers + "cronjob/"
+	kcmApp      = "_output/staging/kubernetes/cmd/kube-controller-manager/app/"
+)
 
 var all = []Mutant{
 	{
-		Name: "own-writes", Protection: "an owner is reconciled only on a cache that has its controller's own writes", File: store,
-		Old: "	if err := s.Controller.EnsureReady(owner); err != nil {",
-		New: "	if err := s.Controller.EnsureReady(owner); err != nil && false {",
+		Name: "own-writes", Protection: "an owner is reconciled only on a cache that has its controller's own writes", File: gate,
+		Old: "	return s.Controller.EnsureReady(owner)\n",
+		New: "	_ = s.Controller.EnsureReady(owner)\n	return nil\n",
 	},
 	{
-		Name: "wake", Protection: "a parked owner is woken when its cache has caught up", File: store,
-		Old: "		add(key(owner))",
-		New: "		_ = key(owner)",
+		Name: "wake", Protection: "a parked owner is woken when its cache has caught up", File: "pkg/rvtracker/tracker.go",
+		Old: "		t.wake(o)\n",
+		New: "		_ = o.c\n",
 	},
 	{
 		Name: "proofs", Protection: "the caches behind a disruptive action of a reconcile are proven fresh", File: store,
-		Old: "if shown[i] || proof.Fresh() && began.showsNow(resource, proof) {",
-		New: "if shown[i] || proof.Fresh() && began.showsNow(resource, proof) || true {",
+		Old: "if replies[resource].shown || proof.Fresh() && began.showsNow(resource, proof) {",
+		New: "if replies[resource].shown || proof.Fresh() && began.showsNow(resource, proof) || true {",
 	},
 	{
-		Name: "start-proof", Protection: "caches are proven as new as the start of leadership before the first reconcile", File: store,
+		Name: "owner-daemonset", Protection: "a DaemonSet's own spec is proven before it deletes pods", File: controllers + "daemon/daemon_controller.go",
+		Old: "ProveFresh(ctx, dsc.consistencyStore, daemonsetGroupResource, podGroupResource, nodeGroupResource)",
+		New: "ProveFresh(ctx, dsc.consistencyStore, podGroupResource, nodeGroupResource)",
+	},
+	{
+		Name: "pods-daemonset", Protection: "a DaemonSet's pods are proven before a batch of a rolling update", File: controllers + "daemon/update.go",
+		Old: "ProveFresh(ctx, dsc.consistencyStore, daemonsetGroupResource, podGroupResource, revisionGroupResource)",
+		New: "ProveFresh(ctx, dsc.consistencyStore, daemonsetGroupResource, revisionGroupResource)",
+	},
+	{
+		Name: "owner-statefulset", Protection: "a StatefulSet's own spec is proven before it deletes pods", File: controllers + "statefulset/prove.go",
+		Old: "		return nil\n	}\n	return consistencyutil.ProveFresh(om.requests(), om.consistencyStore, statefulSetGroupResource, podGroupResource)\n}\n\n// proveClaim",
+		New: "		return nil\n	}\n	return consistencyutil.ProveFresh(om.requests(), om.consistencyStore, podGroupResource)\n}\n\n// proveClaim",
+	},
+	{
+		Name: "owner-replicaset", Protection: "the own spec of a ReplicaSet or ReplicationController is proven before it deletes pods", File: replicaSet,
+		Old: "ProveFresh(ctx, rsc.consistencyStore, rsc.ownResource(), podGroupResource)",
+		New: "ProveFresh(ctx, rsc.consistencyStore, podGroupResource)",
+	},
+	{
+		Name: "pods-replicaset", Protection: "the pods of a ReplicaSet or ReplicationController are proven before it deletes some", File: replicaSet,
+		Old: "ProveFresh(ctx, rsc.consistencyStore, rsc.ownResource(), podGroupResource)",
+		New: "ProveFresh(ctx, rsc.consistencyStore, rsc.ownResource())",
+	},
+	{
+		Name: "owner-job", Protection: "a Job's own spec is proven before it deletes pods", File: controllers + "job/prove.go",
+		Old: "ProveFresh(ctx, jm.consistencyStore, jobGroupResource, podGroupResource)",
+		New: "ProveFresh(ctx, jm.consistencyStore, podGroupResource)",
+	},
+	{
+		Name: "pods-job", Protection: "a Job's pods are proven before it deletes some", File: controllers + "job/prove.go",
+		Old: "ProveFresh(ctx, jm.consistencyStore, jobGroupResource, podGroupResource)",
+		New: "ProveFresh(ctx, jm.consistencyStore, jobGroupResource)",
+	},
+	{
+		Name: "proof-podgc", Protection: "the pods are proven before pod garbage collection deletes some that have ended", File: podGC,
+		Old: "deleteCount <= 0 || unproven(ctx, whenTerminated, podGroupResource)",
+		New: "deleteCount <= 0",
+	},
+	{
+		Name: "nodes-podgc", Protection: "the nodes are proven before pod garbage collection deletes pods of those out of service", File: podGC,
+		Old: "deleteCount == 0 || unproven(ctx, whenOutOfService, nodeGroupResource)",
+		New: "deleteCount == 0",
+	},
+	{
+		Name: "nodes-attachdetach", Protection: "the nodes are proven before a volume is detached by force", File: controllers + "volume/attachdetach/reconciler/reconciler.go",
+		Old: "(forceDetachTimeoutExpired || hasOutOfServiceTaint) && unproven(ctx, attachedVolume.NodeName)",
+		New: "(forceDetachTimeoutExpired || hasOutOfServiceTaint) && false",
+	},
+	{
+		Name: "uid-podgc", Protection: "pod garbage collection deletes by UID", File: podGC,
+		Old: "consistencyutil.OnlyUID(gcc.consistencyStore, pod.UID, metav1.NewDeleteOptions(0))",
+		New: "metav1.NewDeleteOptions(0)",
+	},
+	{
+		Name: "falls-quota", Protection: "what a quota has used falls only by caches that are proven fresh", File: controllers + "resourcequota/prove.go",
+		Old: "		if known && value.Cmp(old) >= 0 {",
+		New: "		if known {",
+	},
+	{
+		Name: "rises-disruption", Protection: "more disruptions are allowed only by caches that are proven fresh", File: controllers + "disruption/prove.go",
+		Old: "	if byCache <= before {",
+		New: "	if byCache <= before || true {",
+	},
+	{
+		Name: "orphans-gc", Protection: "dependents are orphaned only if the graph is proven to have all of them", File: controllers + "garbagecollector/garbagecollector.go",
+		Old: "	if gc.dependencyGraphBuilder.held(owner, false, gc.attemptToOrphan) {",
+		New: "	if gc.dependencyGraphBuilder.held(owner, false, gc.attemptToOrphan) && false {",
+	},
+	{
+		Name: "proof-cronjob", Protection: "a CronJob is proven fresh, or read from the server, before it runs a Job", File: cronJob + "prove.go",
+		Old: "	if _, ok := ctx.Value(insteadKey{}).(instead); ok {",
+		New: "	if _, ok := ctx.Value(insteadKey{}).(instead); ok || true {",
+	},
+	{
+		Name: "proof-resourceclaim", Protection: "a claim is released only for a pod that is gone by a proven cache or a live read", File: controllers + "resourceclaim/prove.go",
+		Old: "	return done\n}",
+		New: "	return true\n}",
+	},
+	{
+		Name: "version-tokencleaner", Protection: "the token cleaner deletes a token only as it has read it", File: controllers + "bootstrap/tokencleaner.go",
+		Old: "*consistencyutil.OnlyAsRead(tc.consistencyStore, secret, &options)",
+		New: "options",
+	},
+	{
+		Name: "start-proof", Protection: "caches are proven as new as the start of leadership before the first reconcile", File: gate,
 		Old: "if s.start != nil {",
 		New: "if s.start != nil && false {",
 	},
 	{
-		Name: "opaque", Protection: "a version that cannot be compared does not satisfy a record", File: store,
-		Old: "	if err := s.Controller.EnsureReady(owner); err != nil {",
-		New: `	for _, cache := range s.caches {
-		if _, err := resourceversion.CompareResourceVersion(cache.LastStoreSyncResourceVersion(), "1"); err != nil {
-			return nil
-		}
-	}
-	if err := s.Controller.EnsureReady(owner); err != nil {`,
+		Name: "opaque", Protection: "a version that cannot be compared does not satisfy a record", File: "pkg/rvtracker/source.go",
+		Old: "		s.t.opts.Metrics.Incomparable(s.resource, OriginStore)",
+		New: "		s.move(version{lo: bigLo - 1})",
 	},
 	{
 		Name: "metered", Protection: "versions that cannot be compared are counted", File: "pkg/metrics/metrics.go",
-		Old: "	incomparable.WithLabelValues(r.Group, r.Resource, string(origin)).Inc()",
+		Old: "	incomparable.WithLabelValues(r.Group, r.Resource, origin).Inc()",
 		New: "	_ = origin",
 	},
 	{
-		Name: "delete-records", Protection: "deletions are recorded as writes", File: "pkg/wiring/record.go",
+		Name: "delete-records", Protection: "deletions are recorded as writes", File: "pkg/transport/record.go",
 		Old: "		return w.recordDelete(got)",
 		New: "		return nil",
 	},
 	{
-		Name: "leader-fence", Protection: "no write is sent once the leader lease has run out", File: "pkg/wiring/wiring.go",
+		Name: "leader-fence", Protection: "no write is sent once the leader lease has run out", File: "pkg/transport/client.go",
 		Old: "			next = leaderOnly{next, at, *lease}",
 		New: "			_ = leaderOnly{next, at, *lease}",
 	},
@@ -134,37 +223,37 @@ var all = []Mutant{
 		New: "",
 	},
 	{
-		Name: "lost-answers", Protection: "a write whose answer is lost is waited for", File: "pkg/wiring/record.go",
+		Name: "lost-answers", Protection: "a write whose answer is lost is waited for", File: "pkg/transport/record.go",
 		Old: "	unknown := outcomeUnknown(req, resp, err)",
 		New: "	unknown := outcomeUnknown(req, resp, err) && false",
 	},
 	{
 		Name: "taint-guard", Protection: "an eviction is judged again when it is due, by the server's state", File: "pkg/wiring/tainteviction.go",
-		Old: "	return guarded(s, circuitbreaker.NewTaintGuard(ctx, s.evictionOptions(), evictor))",
+		Old: "	return guarded(s, guard)",
 		New: "	return nil",
 	},
 	{
 		Name: "device-taint-guard", Protection: "an eviction for a device's taint is judged again when it is due, by the server's state", File: "pkg/wiring/tainteviction.go",
-		Old: "	return guarded(s, circuitbreaker.NewDeviceTaintGuard(ctx, s.evictionOptions(), evictor))",
+		Old: "	return guarded(s, evictionguard.NewDeviceTaintGuard(ctx, s.evictionOptions(), evictor))",
 		New: "	return nil",
 	},
 	{
-		Name: "lease-proof", Protection: "a node is dead only by a cache of leases that is proven fresh, or by a live read", File: "pkg/circuitbreaker/verify.go",
+		Name: "lease-proof", Protection: "a node is dead only by a cache of leases that is proven fresh, or by a live read", File: "pkg/nodebreaker/verify.go",
 		Old: "	if n.proven(ctx, asOf) {",
 		New: "	if n.proven(ctx, asOf) || true {",
 	},
 	{
-		Name: "live-list", Protection: "leases are listed live while their cache is stale", File: "pkg/circuitbreaker/verify.go",
+		Name: "live-list", Protection: "leases are listed live while their cache is stale", File: "pkg/nodebreaker/verify.go",
 		Old: "	list, err := n.liveLeases(ctx, asOf, n.enough())",
 		New: "	list, err := (*leaseList)(nil), errTooSoon",
 	},
 	{
-		Name: "renew-time", Protection: "heartbeats are compared by renewTime", File: "pkg/circuitbreaker/heartbeat.go",
+		Name: "renew-time", Protection: "heartbeats are compared by renewTime", File: "pkg/nodebreaker/heartbeat.go",
 		Old: "	return saved == nil || saved.Spec.RenewTime == nil || !saved.Spec.RenewTime.Equal(lease.Spec.RenewTime)",
 		New: "	return saved == nil || saved.ResourceVersion != lease.ResourceVersion",
 	},
 	{
-		Name: "clock-back", Protection: "any other renewTime is a heartbeat, an earlier one too", File: "pkg/circuitbreaker/heartbeat.go",
+		Name: "clock-back", Protection: "any other renewTime is a heartbeat, an earlier one too", File: "pkg/nodebreaker/heartbeat.go",
 		Old: "	return saved == nil || saved.Spec.RenewTime == nil || !saved.Spec.RenewTime.Equal(lease.Spec.RenewTime)",
 		New: "	return saved == nil || saved.Spec.RenewTime == nil || saved.Spec.RenewTime.Before(lease.Spec.RenewTime)",
 	},
@@ -175,18 +264,23 @@ var all = []Mutant{
 	},
 	{
 		Name: "age", Protection: "a published age is no less than the true one", File: "pkg/stalenessmonitor/probed.go",
-		Old: "		out.Proven, out.Age = proof.At, time.Since(proof.At)",
-		New: "		out.Age = time.Since(proof.At) / 2\n		out.Proven = proof.At.Add(out.Age)",
+		Old: "	proof, proven := c.m.opts.Prover.Known(c.gvr)\n	out := Cache{Resource: c.gvr, Received: c.informer.LastSyncResourceVersion()}\n	if proven {\n		out.Proven, out.Age = proof.At, time.Since(proof.At)",
+		New: "	_, proven := c.m.opts.Prover.Known(c.gvr)\n	out := Cache{Resource: c.gvr, Received: c.informer.LastSyncResourceVersion()}\n	if proven {\n		out.Proven, out.Age = c.began, time.Since(c.began)",
 	},
 	{
-		Name: "watch-end", Protection: "a watch that is stalled is ended", File: "pkg/wiring/watches.go",
+		Name: "handler-lag", Protection: "it is known for how long a handler has been behind its cache", File: "pkg/stalenessmonitor/backlog.go",
+		Old: "return max(0, now.Sub(b.marks[i].at))",
+		New: "return max(0, b.marks[i].at.Sub(now))",
+	},
+	{
+		Name: "watch-end", Protection: "a watch that is stalled is ended", File: "pkg/transport/watches.go",
 		Old: "			\"bytes\", b.bytes.Load(), \"times\", n, \"notAgainFor\", again)\n		b.end()",
 		New: "			\"bytes\", b.bytes.Load(), \"times\", n, \"notAgainFor\", again)\n		_ = b.end",
 	},
 	{
-		Name: "quiet-proof", Protection: "a quiet cache is proven to lack nothing", File: "pkg/stalenessmonitor/probe.go",
-		Old: "	if proof.Outcome != freshness.Unknown || !unreached(proof.Reason) {",
-		New: "	proof, err = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonTimeout}, nil\n	if proof.Outcome != freshness.Unknown || !unreached(proof.Reason) {",
+		Name: "quiet-proof", Protection: "a quiet cache is proven to lack nothing", File: "pkg/freshness/quietlist.go",
+		Old: "	r.quiet = q\n",
+		New: "	_ = q\n",
 	},
 	{
 		Name: "throttle", Protection: "a 429 of one resource leaves the proofs of others alone", File: "pkg/freshness/admit.go",

@@ -8,6 +8,7 @@ import (
 	"go/format"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -15,13 +16,17 @@ const root = "../../.."
 
 // A mutant that does not fit its file any more must be adapted with it.
 func TestApply(t *testing.T) {
-	seen := map[string]bool{}
-	for _, m := range append(Composition(), All()...) {
+	seen := map[string]Mutant{}
+	mutants := slices.Concat(All(), Leaks(), Costs())
+	for _, m := range Tests() {
+		mutants = append(mutants, m.Mutant)
+	}
+	for _, m := range mutants {
 		t.Run(m.Name, func(t *testing.T) {
-			if seen[m.Name] || m.Name == "" || m.Protection == "" {
+			if other, taken := seen[m.Name]; taken && other != m || m.Name == "" || m.Protection == "" {
 				t.Errorf("name %q is taken or empty, or %q says nothing", m.Name, m.Protection)
 			}
-			seen[m.Name] = true
+			seen[m.Name] = m
 			got, err := m.Apply(root)
 			if err != nil {
 				t.Fatal(err)

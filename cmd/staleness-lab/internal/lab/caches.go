@@ -12,6 +12,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/display"
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/play"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 // maxListed is how many caches, and how many waits, have a line of their own; the page has all.
@@ -38,7 +39,7 @@ func (s Snapshot) cacheLines() []display.Line {
 		}
 		lines = add(lines, display.Bad, indent+"%s", c)
 	}
-	waits := "nobody waits for a cache"
+	waits := "nothing waits for a cache"
 	if s.Page.WaitsTotal > 0 {
 		waits = fmt.Sprintf("%d wait for a cache", s.Page.WaitsTotal)
 	}
@@ -58,7 +59,7 @@ var states = []stalenessmonitor.State{
 	stalenessmonitor.Fresh, stalenessmonitor.Quiet, stalenessmonitor.Lagging, stalenessmonitor.Stalled, stalenessmonitor.Unknown,
 }
 
-func countStates(page *stalenessmonitor.Stalenessz) string {
+func countStates(page *stalenessz.Stalenessz) string {
 	n := map[stalenessmonitor.State]int{}
 	for _, c := range page.Caches {
 		n[c.State]++
@@ -76,7 +77,7 @@ func countStates(page *stalenessmonitor.Stalenessz) string {
 }
 
 // oldest names the oldest cache that protected controllers read, and the oldest of the unprotected others.
-func oldest(page *stalenessmonitor.Stalenessz) string {
+func oldest(page *stalenessz.Stalenessz) string {
 	var parts []string
 	for _, side := range []struct {
 		label     string
@@ -96,7 +97,7 @@ func oldest(page *stalenessmonitor.Stalenessz) string {
 }
 
 // sickCaches are the caches with which something is amiss. One that has not had its first turn is none.
-func sickCaches(page *stalenessmonitor.Stalenessz) []string {
+func sickCaches(page *stalenessz.Stalenessz) []string {
 	var out []string
 	for _, c := range page.Caches {
 		if play.Healthy(c) || c.State == stalenessmonitor.Unknown && c.Reason == "NotProbed" {

@@ -10,8 +10,9 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/control"
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/gates"
-	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 // Phase is how far the lab is.
@@ -65,7 +66,7 @@ type Snapshot struct {
 	// until all is ready. Node is one of the nodes.
 	BinDir, PageURL, PageConfig, Node string
 	// Page is what /stalenessz says, nil while it cannot be read.
-	Page *stalenessmonitor.Stalenessz
+	Page *stalenessz.Stalenessz
 	// Faults are in force.
 	Faults []*Fault
 	// Temporary says that Dir is removed at the end.

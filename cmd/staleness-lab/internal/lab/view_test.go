@@ -12,8 +12,9 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/control"
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/gates"
-	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 func readySnapshot() Snapshot {
@@ -30,14 +31,14 @@ func readySnapshot() Snapshot {
 		DaemonSet: DaemonSet{Counted: true, Desired: 100, Current: 60, Ready: 50},
 		Gates:     []gates.Gate{{Name: "MonitorInformerStaleness", On: true}, {Name: "StaleControllerConsistencyJob"}},
 		BinDir:    "/co/_output/bin", PageURL: "https://127.0.0.1:2/stalenessz", PageConfig: "/lab/stalenessz.curl", Node: "node-0000",
-		Page: &stalenessmonitor.Stalenessz{
-			Caches: []stalenessmonitor.StalenesszCache{
+		Page: &stalenessz.Stalenessz{
+			Caches: []stalenessz.StalenesszCache{
 				{Resource: "nodes", State: "stalled", Reason: "Watch", AgeSeconds: new(31.2), Protected: true},
 				{Resource: "pods", State: "fresh", AgeSeconds: new(float64(3)), Protected: true},
 				{Group: "batch", Resource: "jobs", State: "quiet", AgeSeconds: new(float64(190)), Protected: false},
 				{Resource: "services", State: "unknown", Reason: "NotProbed"},
 			},
-			Waits: []stalenessmonitor.StalenesszWait{
+			Waits: []stalenessz.StalenesszWait{
 				{Controller: "daemonset", Owner: "default/sample", Resource: "nodes", For: "a proof", WaitSeconds: 7.3},
 			},
 			WaitsTotal: 1,

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
 )
 
@@ -37,9 +38,9 @@ func (p *Player) hold(ctx context.Context, name string, d time.Duration, r *repo
 	}
 	defer fault.Clear()
 	if fault.Stats().Streams == 0 {
-		return fmt.Errorf("kube-controller-manager does not watch %s, so there is nothing to hold", gr)
+		return fmt.Errorf("kube-controller-manager does not watch %s: name a resource that it watches", gr)
 	}
-	r.line("the %s watches of kube-controller-manager are held for %v: it is told of no change", gr, d)
+	r.line("the %s watches of kube-controller-manager are stalled for %v: no change arrives", gr, d)
 	object, err := p.touch(ctx, mapping)
 	switch {
 	case err != nil:
@@ -74,7 +75,7 @@ func (p *Player) hold(ctx context.Context, name string, d time.Duration, r *repo
 	if healed {
 		r.line("Fresh KCM: its cache of %s is %s, and nothing waits for it, %.1f s after the release", gr, o.state, time.Since(released).Seconds())
 	} else {
-		r.line("Fresh KCM: not all was well within %v of the release; look at /stalenessz", healLimit)
+		r.line("Fresh KCM: the cache or an object still waits %v after the release: see /stalenessz", healLimit)
 	}
 	r.text("Stock upstream: %s", stockHolding(gr))
 	return nil
@@ -156,7 +157,7 @@ func (p *Player) observe(ctx context.Context, o *observer) bool {
 }
 
 // page says what is new on a page.
-func (o *observer) page(page *stalenessmonitor.Stalenessz) bool {
+func (o *observer) page(page *stalenessz.Stalenessz) bool {
 	now := map[string]bool{}
 	for _, w := range page.Waits {
 		text := WaitText(w)
@@ -167,7 +168,7 @@ func (o *observer) page(page *stalenessmonitor.Stalenessz) bool {
 	}
 	for text := range o.waiting {
 		if !now[text] {
-			o.line("Fresh KCM: waits no more: %s", text)
+			o.line("Fresh KCM: no longer waits: %s", text)
 		}
 	}
 	o.waiting = now

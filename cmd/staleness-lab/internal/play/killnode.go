@@ -71,15 +71,15 @@ func (p *Player) killNode(ctx context.Context, name string, d time.Duration, r *
 		return err
 	}
 	back := time.Now()
-	r.line("node %s lives again", name)
+	r.line("node %s is alive again", name)
 	healed, err := watch(ctx, healLimit, func(ctx context.Context) bool { return look(ctx) == healthy })
 	if err != nil {
 		return err
 	}
 	if healed {
-		r.line("Fresh KCM: all is well again %.1f s later", time.Since(back).Seconds())
+		r.line("Fresh KCM: the node is Ready without taints %.1f s later", time.Since(back).Seconds())
 	} else {
-		r.line("node %s is not well after %v: kubectl describe node %s", name, healLimit, name)
+		r.line("node %s is not Ready without taints after %v: kubectl describe node %s", name, healLimit, name)
 	}
 	r.text("Stock upstream: %s", stockNodeDeath)
 	return nil

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 // KCM answers on its secure port.
@@ -21,12 +22,12 @@ type KCM interface {
 }
 
 // ReadPage reads /stalenessz.
-func ReadPage(ctx context.Context, kcm KCM) (*stalenessmonitor.Stalenessz, error) {
+func ReadPage(ctx context.Context, kcm KCM) (*stalenessz.Stalenessz, error) {
 	body, err := kcm.Get(ctx, "/stalenessz?format=json")
 	if err != nil {
 		return nil, err
 	}
-	page := &stalenessmonitor.Stalenessz{}
+	page := &stalenessz.Stalenessz{}
 	if err := json.Unmarshal(body, page); err != nil {
 		return nil, fmt.Errorf("reading /stalenessz: %w", err)
 	}
@@ -34,28 +35,28 @@ func ReadPage(ctx context.Context, kcm KCM) (*stalenessmonitor.Stalenessz, error
 }
 
 // CacheName is the resource of a cache as kubectl writes it.
-func CacheName(c stalenessmonitor.StalenesszCache) string {
+func CacheName(c stalenessz.StalenesszCache) string {
 	return schema.GroupResource{Group: c.Group, Resource: c.Resource}.String()
 }
 
 // WaitText says who waits for what.
-func WaitText(w stalenessmonitor.StalenesszWait) string {
+func WaitText(w stalenessz.StalenesszWait) string {
 	return fmt.Sprintf("%s %s waits for %s: %s", w.Controller, w.Owner, schema.GroupResource{Group: w.Group, Resource: w.Resource}, w.For)
 }
 
 // Healthy says that nothing is known to be amiss with a cache.
-func Healthy(c stalenessmonitor.StalenesszCache) bool {
+func Healthy(c stalenessz.StalenesszCache) bool {
 	return c.State == stalenessmonitor.Fresh || c.State == stalenessmonitor.Quiet
 }
 
 // cacheOf finds the cache of a resource.
-func cacheOf(page *stalenessmonitor.Stalenessz, gr schema.GroupResource) (stalenessmonitor.StalenesszCache, bool) {
+func cacheOf(page *stalenessz.Stalenessz, gr schema.GroupResource) (stalenessz.StalenesszCache, bool) {
 	for _, c := range page.Caches {
 		if c.Group == gr.Group && c.Resource == gr.Resource {
 			return c, true
 		}
 	}
-	return stalenessmonitor.StalenesszCache{}, false
+	return stalenessz.StalenesszCache{}, false
 }
 
 // endedWatches reads how many stalled watches of a resource the process has ended.

@@ -39,7 +39,7 @@ type Player struct {
 // Run carries out a fault; it is a control.Run.
 func (p *Player) Run(ctx context.Context, fault control.Fault, say func(string)) error {
 	if fault.For <= 0 {
-		return fmt.Errorf("--for %v: it has to last for some time", fault.For)
+		return fmt.Errorf("--for %v: the duration must be positive", fault.For)
 	}
 	r := &report{begin: time.Now(), say: say}
 	switch fault.Kind {

@@ -18,13 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/control"
-	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 func TestBadFaults(t *testing.T) {
 	p := &Player{}
-	require.EqualError(t, p.Run(t.Context(), control.Fault{Kind: control.Hold, Name: "nodes"}, nil), "--for 0s: it has to last for some time")
+	require.EqualError(t, p.Run(t.Context(), control.Fault{Kind: control.Hold, Name: "nodes"}, nil), "--for 0s: the duration must be positive")
 	require.EqualError(t, p.Run(t.Context(), control.Fault{Kind: "flood", For: 1}, nil), `there is no fault "flood"`)
 }
 
@@ -37,14 +38,14 @@ func TestObserverSaysWhatIsNew(t *testing.T) {
 		waiting: map[string]bool{},
 	}
 	age := 12.4
-	cache := stalenessmonitor.StalenesszCache{Resource: "nodes", State: "quiet", AgeSeconds: &age}
-	other := stalenessmonitor.StalenesszCache{Resource: "pods", State: "stalled", Reason: "Watch"}
-	wait := stalenessmonitor.StalenesszWait{Controller: "daemonset", Owner: "default/sample", Resource: "nodes", For: "a proof"}
-	elsewhere := stalenessmonitor.StalenesszWait{Controller: "job", Owner: "default/other", Group: "batch", Resource: "jobs", For: "a proof"}
-	page := func(waits ...stalenessmonitor.StalenesszWait) *stalenessmonitor.Stalenessz {
-		return &stalenessmonitor.Stalenessz{Caches: []stalenessmonitor.StalenesszCache{other, cache}, Waits: waits}
+	cache := stalenessz.StalenesszCache{Resource: "nodes", State: "quiet", AgeSeconds: &age}
+	other := stalenessz.StalenesszCache{Resource: "pods", State: "stalled", Reason: "Watch"}
+	wait := stalenessz.StalenesszWait{Controller: "daemonset", Owner: "default/sample", Resource: "nodes", For: "a proof"}
+	elsewhere := stalenessz.StalenesszWait{Controller: "job", Owner: "default/other", Group: "batch", Resource: "jobs", For: "a proof"}
+	page := func(waits ...stalenessz.StalenesszWait) *stalenessz.Stalenessz {
+		return &stalenessz.Stalenessz{Caches: []stalenessz.StalenesszCache{other, cache}, Waits: waits}
 	}
-	check := func(page *stalenessmonitor.Stalenessz, healthy bool, want ...string) {
+	check := func(page *stalenessz.Stalenessz, healthy bool, want ...string) {
 		t.Helper()
 		said = nil
 		require.Equal(t, healthy, o.page(page))
@@ -60,12 +61,12 @@ func TestObserverSaysWhatIsNew(t *testing.T) {
 	check(page(wait, elsewhere), false)
 	cache.State, cache.Reason, cache.AgeSeconds = "unknown", "Timeout", nil
 	check(page(elsewhere), false,
-		"Fresh KCM: waits no more: daemonset default/sample waits for nodes: a proof",
+		"Fresh KCM: no longer waits: daemonset default/sample waits for nodes: a proof",
 		"Fresh KCM: its cache of nodes is unknown, of unknown age (Timeout: one is missing)")
 
 	o.state, o.waiting = "", nil
-	check(&stalenessmonitor.Stalenessz{}, true, "Fresh KCM: no age is measured for nodes (MonitorInformerStaleness is off)")
-	check(&stalenessmonitor.Stalenessz{}, true)
+	check(&stalenessz.Stalenessz{}, true, "Fresh KCM: no age is measured for nodes (MonitorInformerStaleness is off)")
+	check(&stalenessz.Stalenessz{}, true)
 }
 
 func TestEndedWatches(t *testing.T) {
@@ -128,7 +129,7 @@ func TestWatch(t *testing.T) {
 
 func TestStockIsSaidOfEveryResource(t *testing.T) {
 	for _, gr := range []schema.GroupResource{nodes, pods, daemonSets, statefulSets, leases, {Resource: "services"}} {
-		require.Contains(t, stockHolding(gr), "does not notice such a watch", gr)
+		require.Contains(t, stockHolding(gr), "does not notice a stalled watch", gr)
 	}
 }
 

@@ -18,6 +18,9 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 )
 
+// quotaLimit is how soon the apiserver has to admit by a new quota.
+const quotaLimit = 10 * time.Second
+
 // quotaName is the ResourceQuota's name, in the namespace default.
 const quotaName = "staleness-lab"
 
@@ -29,14 +32,14 @@ func (p *Player) refusePods(ctx context.Context, d time.Duration, r *report) (er
 		return err
 	}
 	if len(all.Items) == 0 {
-		return errors.New("the sample DaemonSet has no pod that could be missed")
+		return errors.New("the sample DaemonSet has no pod to delete")
 	}
 	_, err = quotas.Create(ctx, &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: quotaName},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("the quota is there already: kubectl delete resourcequota %s", quotaName)
+		return fmt.Errorf("the quota exists already: kubectl delete resourcequota %s", quotaName)
 	}
 	if err != nil {
 		return err
@@ -52,6 +55,21 @@ func (p *Player) refusePods(ctx context.Context, d time.Duration, r *report) (er
 		return quotas.Delete(undo, quotaName, metav1.DeleteOptions{})
 	}
 	defer func() { err = errors.Join(err, allow()) }()
+	// The apiserver admits by its own cache of quotas, which has a new one a little later.
+	var answer error
+	refuses, err := watch(ctx, quotaLimit, func(ctx context.Context) bool {
+		_, answer = inDefault.Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: quotaName + "-"},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "registry.invalid/refused"}}},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return apierrors.IsForbidden(answer)
+	})
+	if err != nil {
+		return err
+	}
+	if !refuses {
+		return errors.Join(fmt.Errorf("the apiserver does not refuse pods %v after the quota was made", quotaLimit), answer)
+	}
 	r.line("ResourceQuota default/%s refuses every new pod for %v", quotaName, d)
 
 	missed := all.Items[0].Name

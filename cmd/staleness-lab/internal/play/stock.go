@@ -15,7 +15,7 @@ var (
 
 // stockHolding says what stock upstream does while a resource is held, as docs/track-record.md and docs/status.md do.
 func stockHolding(gr schema.GroupResource) string {
-	const unseen = "has no measure of how old a cache is, and does not notice such a watch"
+	const unseen = "does not measure the age of caches, and does not notice a stalled watch"
 	switch gr {
 	case nodes:
 		return "deletes DaemonSet pods for a stale view of nodes, and evicts pods for a taint that is gone; it " + unseen
@@ -24,7 +24,7 @@ func stockHolding(gr schema.GroupResource) string {
 	case daemonSets:
 		return "deletes pods (15 of 15) for a node selector that has been changed back; it " + unseen
 	case statefulSets:
-		return "deletes a pod and its volume claim that are called for (make demo, story c); it " + unseen
+		return "deletes a pod that should run, and its volume claim (make demo, story c); it " + unseen
 	case leases:
 		return "marks living nodes Unknown (119 of 300) with its staleness gates off, and reads their leases live with them on; it " + unseen
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/daemon"
 	"k8s.io/kubernetes/pkg/controller/job"
+	"k8s.io/kubernetes/pkg/controller/namespace"
 	"k8s.io/kubernetes/pkg/controller/nodelifecycle"
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 	"k8s.io/kubernetes/pkg/controller/replication"
@@ -31,7 +33,8 @@ import (
 	"k8s.io/kubernetes/pkg/controller/tainteviction"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 	"github.com/fresh-kcm/fresh-kcm/pkg/wiring"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
 )
@@ -49,15 +52,17 @@ const (
 
 // What kube-controller-manager's flags are by default.
 const (
-	qps, burst    = 20, 30
-	workers       = 5
-	resync        = 12 * time.Hour
-	nodePass      = 5 * time.Second
-	startupGrace  = time.Minute
-	evictionRate  = 0.1
-	secondaryRate = 0.01
-	largeCluster  = 50
-	unhealthyZone = 0.55
+	qps, burst   = 20, 30
+	workers      = 5
+	resync       = 12 * time.Hour
+	nodePass     = 5 * time.Second
+	startupGrace = time.Minute
+	// namespaceResync is how often the namespace controller looks at all namespaces.
+	namespaceResync = 5 * time.Minute
+	evictionRate    = 0.1
+	secondaryRate   = 0.01
+	largeCluster    = 50
+	unhealthyZone   = 0.55
 	// Grace is for how long a node may be silent.
 	Grace = 50 * time.Second
 )
@@ -74,6 +79,7 @@ type Manager struct {
 	// Wiring is ours; nil on the stock arm.
 	Wiring *wiring.Wiring
 
+	parts   []any
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	stop    []func()
@@ -86,6 +92,11 @@ type controller func(ctx context.Context)
 type Flags struct {
 	// Monitor says that caches are watched, on our arm.
 	Monitor bool
+	// Namespaces says that the namespace controller runs, too.
+	Namespaces bool
+	// Guards says that podgc, quota and disruption run, too, podgc with Ended as its threshold of ended pods.
+	Guards bool
+	Ended  int
 	// QPS, unless 0, is how many requests a second each client may send, in place of the default.
 	QPS int
 }
@@ -102,7 +113,7 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	var builder clientbuilder.ControllerClientBuilder = clientbuilder.SimpleControllerClientBuilder{ClientConfig: config}
 	informerClients := builder
-	watches := wiring.NewWatches()
+	watches := transport.NewWatches()
 	if arm == Ours && flags.Monitor {
 		informerClients = watches.Clients(builder)
 	}
@@ -136,16 +147,35 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		}
 		consistency.SetProvider(m.Wiring.Store)
 		defer consistency.SetProvider(nil)
-		builder = wiring.Clients(builder, nil)
+		builder = transport.Clients(builder, nil)
 		if flags.Monitor {
 			handlers := wiring.NewHandlers()
 			typed, observed = handlers.Factory(typed), handlers.ObserveFactory(observed)
+			m.parts = append(m.parts, watches, handlers)
 			m.Wiring.Monitor(wiring.Informers(ctx, typed, observed, mapper), watches, handlers)
 		}
 	}
-	run, err := build(ctx, builder, typed)
+	run, controllers, err := build(ctx, builder, typed)
 	if err != nil {
 		return nil, err
+	}
+	m.parts = append(m.parts, controllers...)
+	if flags.Namespaces {
+		namespaces, err := namespaceController(ctx, builder, typed)
+		if err != nil {
+			return nil, err
+		}
+		run = append(run, func(ctx context.Context) { namespaces.Run(ctx, 2*workers) })
+		m.parts = append(m.parts, namespaces)
+	}
+	informersStarted := make(chan struct{})
+	if flags.Guards {
+		guards, parts, err := buildGuards(ctx, builder, typed, observed, informersStarted, flags.Ended)
+		if err != nil {
+			return nil, err
+		}
+		run = append(run, guards...)
+		m.parts = append(m.parts, parts...)
 	}
 	// As the garbage collector follows it.
 	widgets, err := observed.ForResource(model.Widgets.GroupVersionResource)
@@ -157,17 +187,19 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		m.running.Go(func() { c(ctx) })
 	}
 	observed.Start(ctx.Done())
+	close(informersStarted)
+	m.parts = append(m.parts, m.Wiring, typed, objects, observed)
 	m.stop = []func(){typed.Shutdown, objects.Shutdown}
 	return m, nil
 }
 
 // build makes the controllers.
-func build(ctx context.Context, builder clientbuilder.ControllerClientBuilder, f informers.SharedInformerFactory) ([]controller, error) {
+func build(ctx context.Context, builder clientbuilder.ControllerClientBuilder, f informers.SharedInformerFactory) (run []controller, parts []any, err error) {
 	clients := map[string]kubernetes.Interface{}
 	for _, name := range []string{"replicaset-controller", "replication-controller", "daemon-set-controller", "statefulset-controller", "job-controller", "node-controller"} {
 		c, err := builder.Client(name)
 		if err != nil {
-			return nil, fmt.Errorf("client of %s: %w", name, err)
+			return nil, nil, fmt.Errorf("client of %s: %w", name, err)
 		}
 		clients[name] = c
 	}
@@ -176,21 +208,21 @@ func build(ctx context.Context, builder clientbuilder.ControllerClientBuilder, f
 	rc := replication.NewReplicationManager(ctx, core.Pods(), core.ReplicationControllers(), clients["replication-controller"], replication.BurstReplicas)
 	ds, err := daemon.NewDaemonSetsController(ctx, apps.DaemonSets(), apps.ControllerRevisions(), core.Pods(), core.Nodes(), clients["daemon-set-controller"], flowcontrol.NewBackOff(time.Second, 15*time.Minute))
 	if err != nil {
-		return nil, fmt.Errorf("DaemonSet controller: %w", err)
+		return nil, nil, fmt.Errorf("DaemonSet controller: %w", err)
 	}
 	sts := statefulset.NewStatefulSetController(ctx, core.Pods(), apps.StatefulSets(), core.PersistentVolumeClaims(), apps.ControllerRevisions(), clients["statefulset-controller"])
 	jobs, err := job.NewController(ctx, clients["job-controller"], core.Pods(), f.Batch().V1().Jobs(), nil, nil)
 	if err != nil {
-		return nil, fmt.Errorf("job controller: %w", err)
+		return nil, nil, fmt.Errorf("job controller: %w", err)
 	}
 	nodes, err := nodelifecycle.NewNodeLifecycleController(ctx, f.Coordination().V1().Leases(), core.Pods(), core.Nodes(), apps.DaemonSets(), clients["node-controller"],
 		nodePass, startupGrace, Grace, evictionRate, secondaryRate, largeCluster, unhealthyZone)
 	if err != nil {
-		return nil, fmt.Errorf("node lifecycle: %w", err)
+		return nil, nil, fmt.Errorf("node lifecycle: %w", err)
 	}
 	taints, err := tainteviction.New(ctx, clients["node-controller"], core.Pods(), core.Nodes(), "taint-eviction-controller")
 	if err != nil {
-		return nil, fmt.Errorf("taint eviction: %w", err)
+		return nil, nil, fmt.Errorf("taint eviction: %w", err)
 	}
 	return []controller{
 		func(ctx context.Context) { rs.Run(ctx, workers) },
@@ -200,15 +232,35 @@ func build(ctx context.Context, builder clientbuilder.ControllerClientBuilder, f
 		func(ctx context.Context) { jobs.Run(ctx, workers) },
 		nodes.Run,
 		taints.Run,
-	}, nil
+	}, []any{rs, rc, ds, sts, jobs, nodes, taints}, nil
 }
 
+// namespaceController makes the controller that empties namespaces.
+func namespaceController(ctx context.Context, builder clientbuilder.ControllerClientBuilder, f informers.SharedInformerFactory) (*namespace.NamespaceController, error) {
+	client, err := builder.Client("namespace-controller")
+	if err != nil {
+		return nil, fmt.Errorf("client of namespace-controller: %w", err)
+	}
+	config, err := builder.Config("namespace-controller")
+	if err != nil {
+		return nil, fmt.Errorf("configuration of namespace-controller: %w", err)
+	}
+	objects, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("metadata client of namespace-controller: %w", err)
+	}
+	return namespace.NewNamespaceController(ctx, client, objects, model.Discover, f.Core().V1().Namespaces(), namespaceResync, corev1.FinalizerKubernetes), nil
+}
+
+// Parts are the manager's controllers, factories of informers and, on our arm, wiring: all that keeps something.
+func (m *Manager) Parts() []any { return m.parts }
+
 // Waits are what our side says that it waits for.
-func (m *Manager) Waits() []stalenessmonitor.Wait {
+func (m *Manager) Waits() []stalenessz.Wait {
 	if m.Wiring == nil {
 		return nil
 	}
-	var waits stalenessmonitor.Longest
+	var waits stalenessz.Longest
 	m.Wiring.Waits(&waits)
 	return waits.Rows()
 }

@@ -3,7 +3,12 @@
 
 package model
 
-import "slices"
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // Hold keeps back what the watches of a resource bring, but those of the prover, until they are released.
 func (s *Server) Hold(r *Resource, held bool) {
@@ -50,7 +55,7 @@ func (s *Server) Expire(r *Resource) {
 	}
 }
 
-// Forget drops the history that every watch has been told, so that a run of any length has room.
+// Forget drops the history that every watch has been told, and who owned what is gone, so that a run of any length has room.
 func (s *Server) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,4 +72,7 @@ func (s *Server) Forget() {
 			st.compacted = s.rv
 		}
 	}
+	maps.DeleteFunc(s.owners, func(key types.NamespacedName, _ Owner) bool {
+		return s.stores[Pods].objects[key] == nil && s.stores[Revisions].objects[key] == nil
+	})
 }

@@ -4,6 +4,9 @@
 package model
 
 import (
+	"cmp"
+	"iter"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -28,6 +31,16 @@ func (t Truth) List(r *Resource) []Object {
 	st := t.s.stores[r]
 	out := make([]Object, 0, len(st.keys))
 	for _, key := range st.keys {
+		out = append(out, st.objects[key])
+	}
+	return out
+}
+
+// Owned returns the objects of a resource that an owner controls, by namespace and name.
+func (t Truth) Owned(r *Resource, owner Owner) []Object {
+	st := t.s.stores[r]
+	var out []Object
+	for _, key := range slices.SortedFunc(maps.Keys(st.owned[owner]), compareKeys) {
 		out = append(out, st.objects[key])
 	}
 	return out
@@ -89,20 +102,19 @@ func (s *Server) list(r *Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, rv := "", s.rv
-	if token := r.query.Get("continue"); token != "" {
+	token, after, rv := r.query.Get("continue"), types.NamespacedName{}, s.rv
+	if token != "" {
 		version, key, _ := strings.Cut(token, ":")
 		if rv, err = strconv.ParseInt(version, 10, 64); err != nil || rv < st.compacted {
 			return nil, Refuse(http.StatusGone, metav1.StatusReasonExpired, "the provided continue parameter is too old", 0)
 		}
-		after = key
+		after.Namespace, after.Name, _ = strings.Cut(key, "/")
 	}
 	limit := int(r.number("limit"))
 	var out []Object
 	next := ""
-	for _, o := range st.asOf(rv, s.rv) {
-		key := o.GetNamespace() + "/" + o.GetName()
-		if !selects(o) || after != "" && key <= after {
+	for o := range st.asOf(rv, s.rv) {
+		if !selects(o) || token != "" && compareKeys(keyOf(o), after) <= 0 {
 			continue
 		}
 		if limit > 0 && len(out) == limit {
@@ -115,8 +127,8 @@ func (s *Server) list(r *Request) ([]byte, error) {
 	return r.encoding.list(r.Resource, out, metav1.ListMeta{ResourceVersion: strconv.FormatInt(rv, 10), Continue: next}), nil
 }
 
-// asOf returns the objects as they were at a version.
-func (st *store) asOf(rv, now int64) []Object {
+// asOf goes through the objects as they were at a version, by namespace and name.
+func (st *store) asOf(rv, now int64) iter.Seq[Object] {
 	keys, objects := st.keys, st.objects
 	if rv < now {
 		objects = map[types.NamespacedName]Object{}
@@ -130,24 +142,24 @@ func (st *store) asOf(rv, now int64) []Object {
 				delete(objects, keyOf(c.last))
 			}
 		}
-		keys = nil
-		for key := range objects {
-			keys = append(keys, key)
+		keys = slices.SortedFunc(maps.Keys(objects), compareKeys)
+	}
+	return func(yield func(Object) bool) {
+		for _, key := range keys {
+			if !yield(objects[key]) {
+				return
+			}
 		}
-		slices.SortFunc(keys, compareKeys)
 	}
-	out := make([]Object, 0, len(keys))
-	for _, key := range keys {
-		out = append(out, objects[key])
-	}
-	return out
 }
 
 func keyOf(o Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-func compareKeys(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }
+func compareKeys(a, b types.NamespacedName) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+}
 
 // selector knows namespaces, labels, and the field metadata.name.
 func selector(r *Request) (func(Object) bool, error) {

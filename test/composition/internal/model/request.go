@@ -20,7 +20,7 @@ import (
 // Request is one that a client sent.
 type Request struct {
 	*Resource
-	// Verb is get, list, watch, create, update, patch or delete.
+	// Verb is get, list, watch, create, update, patch, delete or deletecollection.
 	Verb                         string
 	Namespace, Name, Subresource string
 	// Agent is the client's name for itself.
@@ -73,7 +73,7 @@ func parse(req *http.Request) (*Request, error) {
 	default:
 		return nil, fmt.Errorf("no such path: %s", req.URL.Path)
 	}
-	if parts[0] == "namespaces" && len(parts) > 2 {
+	if parts[0] == "namespaces" && len(parts) > 2 && parts[2] != "finalize" && parts[2] != "status" {
 		r.Namespace, parts = parts[1], parts[2:]
 	}
 	for _, known := range all {
@@ -98,6 +98,8 @@ func parse(req *http.Request) (*Request, error) {
 		r.Verb = "list"
 	case req.Method == http.MethodGet:
 		r.Verb = "get"
+	case req.Method == http.MethodDelete && r.Name == "":
+		r.Verb = "deletecollection"
 	}
 	if req.Body != nil {
 		body, err := io.ReadAll(req.Body)

@@ -11,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	coordv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,11 +48,15 @@ var (
 	Revisions    = resource[appsv1.ControllerRevision, appsv1.ControllerRevisionList](appsv1.SchemeGroupVersion, "controllerrevisions", "ControllerRevision", true)
 	Jobs         = resource[batchv1.Job, batchv1.JobList](batchv1.SchemeGroupVersion, "jobs", "Job", true)
 	Leases       = resource[coordv1.Lease, coordv1.LeaseList](coordv1.SchemeGroupVersion, "leases", "Lease", true)
+	Namespaces   = resource[corev1.Namespace, corev1.NamespaceList](corev1.SchemeGroupVersion, "namespaces", "Namespace", false)
+	Deployments  = resource[appsv1.Deployment, appsv1.DeploymentList](appsv1.SchemeGroupVersion, "deployments", "Deployment", true)
+	Quotas       = resource[corev1.ResourceQuota, corev1.ResourceQuotaList](corev1.SchemeGroupVersion, "resourcequotas", "ResourceQuota", true)
+	Budgets      = resource[policyv1.PodDisruptionBudget, policyv1.PodDisruptionBudgetList](policyv1.SchemeGroupVersion, "poddisruptionbudgets", "PodDisruptionBudget", true)
 	// Widgets are a custom resource, of which only the metadata are read.
 	Widgets = resource[metav1.PartialObjectMetadata, metav1.PartialObjectMetadataList](schema.GroupVersion{Group: "example.com", Version: "v1"}, "widgets", "Widget", true)
 )
 
-var all = []*Resource{Pods, Nodes, Events, Claims, RCs, ReplicaSets, DaemonSets, StatefulSets, Revisions, Jobs, Leases, Widgets}
+var all = []*Resource{Pods, Nodes, Events, Claims, RCs, ReplicaSets, DaemonSets, StatefulSets, Revisions, Jobs, Leases, Namespaces, Deployments, Quotas, Budgets, Widgets}
 
 func resource[O, L any](gv schema.GroupVersion, name, kind string, namespaced bool) *Resource {
 	return &Resource{

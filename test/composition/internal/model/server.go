@@ -57,6 +57,7 @@ type store struct {
 	*Resource
 	objects map[types.NamespacedName]Object
 	keys    []types.NamespacedName // sorted
+	owned   map[Owner]map[types.NamespacedName]struct{}
 	log     []change
 	// known is the version that the resource's watch cache knows to be complete, at knownAt.
 	known   int64
@@ -79,7 +80,7 @@ type change struct {
 func New() *Server {
 	s := &Server{rv: 1000, stores: map[*Resource]*store{}, owners: map[types.NamespacedName]Owner{}}
 	for _, r := range all {
-		s.stores[r] = &store{Resource: r, objects: map[types.NamespacedName]Object{}, known: s.rv, knownAt: time.Now(), streams: map[*stream]struct{}{}}
+		s.stores[r] = &store{Resource: r, objects: map[types.NamespacedName]Object{}, owned: map[Owner]map[types.NamespacedName]struct{}{}, known: s.rv, knownAt: time.Now(), streams: map[*stream]struct{}{}}
 	}
 	return s
 }
@@ -94,9 +95,11 @@ func (s *Server) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return answer(req, r, nil, Refuse(http.StatusNotFound, metav1.StatusReasonNotFound, err.Error(), 0)), nil
 	}
-	s.mu.Lock()
-	r.Owner = s.ownerOf(r)
-	s.mu.Unlock()
+	if s.Fate != nil || s.Observe != nil {
+		s.mu.Lock()
+		r.Owner = s.ownerOf(r)
+		s.mu.Unlock()
+	}
 	var fate Fate
 	if s.Fate != nil {
 		fate = s.Fate(r)

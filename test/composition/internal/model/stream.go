@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,7 +60,7 @@ func (s *Server) watch(ctx context.Context, r *Request) (io.ReadCloser, error) {
 	rv := r.number("resourceVersion")
 	if r.query.Get("sendInitialEvents") == "true" {
 		st.progress(s.rv)
-		w.initial, w.listed, w.listRV, rv = st.asOf(s.rv, s.rv), false, s.rv, s.rv
+		w.initial, w.listed, w.listRV, rv = slices.Collect(st.asOf(s.rv, s.rv)), false, s.rv, s.rv
 	}
 	if rv < st.compacted {
 		return nil, Refuse(http.StatusGone, metav1.StatusReasonExpired, "too old resource version", 0)

@@ -4,6 +4,7 @@
 package model
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -14,7 +15,6 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -30,6 +30,8 @@ func (s *Server) write(r *Request) ([]byte, error) {
 		return s.create(r)
 	case "delete":
 		return s.delete(r)
+	case "deletecollection":
+		return s.deleteAll(r)
 	}
 	old, err := s.get(r)
 	if err != nil {
@@ -54,6 +56,9 @@ func (s *Server) write(r *Request) ([]byte, error) {
 		keep(changed, status, "Status")
 	} else {
 		keep(changed, old, "Status")
+		if namespace, ok := changed.(*corev1.Namespace); ok && r.Subresource != "finalize" {
+			namespace.Spec.Finalizers = old.(*corev1.Namespace).Spec.Finalizers
+		}
 	}
 	return r.encoding.object(s.update(r.Resource, old, changed)), nil
 }
@@ -89,7 +94,10 @@ func (s *Server) create(r *Request) ([]byte, error) {
 	if o.GetNamespace() == "" {
 		o.SetNamespace(r.Namespace)
 	}
-	if err := s.insert(r.Resource, o); err != nil {
+	if err := s.mayCreateIn(o.GetNamespace()); err != nil {
+		return nil, err
+	}
+	if err := s.admit(r.Resource, o); err != nil {
 		return nil, err
 	}
 	return r.encoding.object(o), nil
@@ -111,6 +119,9 @@ func (s *Server) insert(r *Resource, o Object) error {
 	if pod, ok := o.(*corev1.Pod); ok {
 		pod.Status.Phase = corev1.PodPending
 	}
+	if namespace, ok := o.(*corev1.Namespace); ok {
+		namespace.Spec.Finalizers, namespace.Status.Phase = []corev1.FinalizerName{corev1.FinalizerKubernetes}, corev1.NamespaceActive
+	}
 	o.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
 	o.SetGeneration(1)
 	i, _ := slices.BinarySearchFunc(st.keys, key, compareKeys)
@@ -118,6 +129,20 @@ func (s *Server) insert(r *Resource, o Object) error {
 	s.owners[key] = controllerOf(o)
 	s.commit(st, nil, o, nil)
 	return nil
+}
+
+// same says that two values are the same on the wire.
+func same(a, b any) bool {
+	type marshaler interface{ Marshal() ([]byte, error) }
+	one, err := a.(marshaler).Marshal()
+	if err != nil {
+		panic(err)
+	}
+	other, err := b.(marshaler).Marshal()
+	if err != nil {
+		panic(err)
+	}
+	return bytes.Equal(one, other)
 }
 
 // update puts changed in the place of old, unless they are equal. An object that was only waiting for its last
@@ -131,15 +156,15 @@ func (s *Server) update(r *Resource, old, changed Object) Object {
 	changed.SetManagedFields(nil)
 	changed.SetDeletionTimestamp(old.GetDeletionTimestamp())
 	changed.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
-	if equality.Semantic.DeepEqual(old, changed) {
+	if same(old, changed) {
 		return old
 	}
-	if before, now := field(old, "Spec"), field(changed, "Spec"); before.IsValid() && !equality.Semantic.DeepEqual(before.Interface(), now.Interface()) {
+	if before, now := field(old, "Spec"), field(changed, "Spec"); before.IsValid() && !same(before.Addr().Interface(), now.Addr().Interface()) {
 		changed.SetGeneration(old.GetGeneration() + 1)
 	}
 	st := s.stores[r]
 	s.commit(st, old, changed, nil)
-	if grace := changed.GetDeletionGracePeriodSeconds(); changed.GetDeletionTimestamp() != nil && len(changed.GetFinalizers()) == 0 && (grace == nil || *grace == 0) {
+	if grace := changed.GetDeletionGracePeriodSeconds(); changed.GetDeletionTimestamp() != nil && !finalizing(changed) && (grace == nil || *grace == 0) {
 		s.remove(st, changed)
 	}
 	return changed
@@ -197,7 +222,7 @@ func (s *Server) terminate(r *Resource, o Object, seconds *int64) Object {
 			grace = *seconds
 		}
 	}
-	if grace == 0 && len(o.GetFinalizers()) == 0 {
+	if grace == 0 && !finalizing(o) {
 		last := s.remove(s.stores[r], o)
 		if r.Grace {
 			return last // as the store of pods does
@@ -211,6 +236,9 @@ func (s *Server) terminate(r *Resource, o Object, seconds *int64) Object {
 	changed.SetDeletionTimestamp(new(metav1.NewTime(time.Now().Add(time.Duration(grace) * time.Second)).Rfc3339Copy()))
 	changed.SetDeletionGracePeriodSeconds(&grace)
 	changed.SetGeneration(o.GetGeneration() + 1)
+	if namespace, ok := changed.(*corev1.Namespace); ok {
+		namespace.Status.Phase = corev1.NamespaceTerminating
+	}
 	s.commit(s.stores[r], o, changed, nil)
 	return changed
 }
@@ -237,6 +265,7 @@ func (s *Server) commit(st *store, old, now, last Object) {
 		last.SetResourceVersion(version)
 		delete(st.objects, keyOf(last))
 	}
+	st.own(old, now)
 	st.log = append(st.log, change{rv: s.rv, at: time.Now(), old: old, now: now, last: last})
 	st.known, st.knownAt = s.rv, time.Now()
 	for w := range st.streams {
@@ -247,6 +276,31 @@ func (s *Server) commit(st *store, old, now, last Object) {
 	}
 }
 
+// own keeps in mind who controls what.
+func (st *store) own(old, now Object) {
+	var before, after Owner
+	if old != nil {
+		before = controllerOf(old)
+	}
+	if now != nil {
+		after = controllerOf(now)
+	}
+	if before == after {
+		return
+	}
+	if before != (Owner{}) {
+		if delete(st.owned[before], keyOf(old)); len(st.owned[before]) == 0 {
+			delete(st.owned, before)
+		}
+	}
+	if after != (Owner{}) {
+		if st.owned[after] == nil {
+			st.owned[after] = map[types.NamespacedName]struct{}{}
+		}
+		st.owned[after][keyOf(now)] = struct{}{}
+	}
+}
+
 // Create adds an object, without a request.
 func (s *Server) Create(r *Resource, o Object) {
 	s.mu.Lock()
@@ -254,6 +308,13 @@ func (s *Server) Create(r *Resource, o Object) {
 	if err := s.insert(r, o.DeepCopyObject().(Object)); err != nil {
 		panic(err)
 	}
+}
+
+// TryCreate is Create for an object that quotas may refuse, or that there may be already. It reports whether it was made.
+func (s *Server) TryCreate(r *Resource, o Object) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.admit(r, o.DeepCopyObject().(Object)) == nil
 }
 
 // Change changes an object that is there, without a request, and reports whether it is.

@@ -65,6 +65,10 @@ func Records(s schedule.Schedule, stock, ours validate.Record) string {
 				arm.name, o, arm.r.Requests[o], arm.r.Untold[o], arm.r.Undone[o], arm.r.Excess[o])
 		}
 	}
+	for _, v := range s.Values() {
+		fmt.Fprintf(&b, "%s\n    withheld, stock: %v\n    withheld, ours:  %v\n    overdone, stock: %v\n    overdone, ours:  %v\n",
+			v, stock.Withheld[v], ours.Withheld[v], stock.Overdone[v], ours.Overdone[v])
+	}
 	fmt.Fprintf(&b, "proofs: %v\nunjustified, stock: %v\n", ours.Probes, stock.Unjustified)
 	return b.String()
 }

@@ -28,6 +28,9 @@ func (o Owner) Reads() []string {
 	case "StatefulSet":
 		reads = append(reads, "controllerrevisions", "persistentvolumeclaims")
 	}
+	if o.Namespace != "" {
+		reads = append(reads, "resourcequotas")
+	}
 	return reads
 }
 
@@ -70,6 +73,7 @@ func Draw(seed uint64) Schedule {
 	for range 2 + d.IntN(8) {
 		d.work()
 	}
+	d.guards()
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }
@@ -227,15 +231,29 @@ func (s Step) touches(resource string) time.Duration {
 
 // Touched is for how long faults disturb an owner, at the most; 0 for a healthy one.
 func (s Schedule) Touched(o Owner) time.Duration {
-	var sum time.Duration
-	if s.QPS > 0 {
-		sum += 10 * time.Second // Chance decides whose requests wait.
+	sum := s.touched(o.Reads())
+	if o.Namespace != "" {
+		sum += 10 * time.Second // A quota may refuse its pods, and chance decides when it is tried again.
 	}
 	for _, step := range s.Steps {
 		if (step.Action == Refuse || step.Action == Webhook) && step.Target == o.Name {
 			sum += step.For
 		}
-		for _, resource := range o.Reads() {
+	}
+	return sum
+}
+
+// touched is for how long faults disturb who reads and writes the resources.
+func (s Schedule) touched(resources []string) (sum time.Duration) {
+	if s.QPS > 0 {
+		sum += 10 * time.Second // Chance decides whose requests wait.
+	}
+	for _, step := range s.Steps {
+		switch step.Action {
+		case NodeGone, OutOfService, KillNode:
+			sum += 20 * time.Second // Chance decides which pass over the nodes, or over the pods, sees it first.
+		}
+		for _, resource := range resources {
 			sum += step.touches(resource)
 		}
 	}

@@ -42,6 +42,7 @@ const (
 	Hold       Action = "hold"        // watches bring nothing
 	Expire     Action = "expire"      // watches end with 410
 	LoseEvent  Action = "lose-event"  // watches lose one event, if there is one within For
+	Unprovable Action = "unprovable"  // proofs of every resource fail
 	Clock      Action = "clock"       // the Nth node's clock jumps by Delay
 )
 
@@ -72,6 +73,10 @@ type Owner struct {
 	Replicas   int
 	// Claims says that a StatefulSet's pods each have a volume claim.
 	Claims bool `json:",omitempty"`
+	// Short says that a Job wants one pod for each replica, and not four.
+	Short bool `json:",omitempty"`
+	// Namespace, unless empty, is where it is in place of the default one.
+	Namespace string `json:",omitempty"`
 }
 
 // Schedule is one history.
@@ -84,7 +89,11 @@ type Schedule struct {
 	// QPS, unless 0, is how many requests a second each controller's client may send, in place of the default.
 	QPS    int `json:",omitempty"`
 	Owners []Owner
-	Steps  []Step
+	// Ended, unless 0, is how many ended pods podgc leaves.
+	Ended   int      `json:",omitempty"`
+	Tenants []Tenant `json:",omitempty"`
+	Budgets []Budget `json:",omitempty"`
+	Steps   []Step
 	// Settle is how long the run goes on after the last step is over.
 	Settle time.Duration
 }
@@ -100,7 +109,7 @@ func (s Schedule) End() time.Duration {
 
 func (s Schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, %d requests a second (0: by default), settle %s, %v\n", s.Seed, s.Nodes, s.Monitor, s.QPS, s.Settle, s.Owners)
+	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, %d requests a second (0: by default), settle %s, %+v, %d ended, %+v, %+v\n", s.Seed, s.Nodes, s.Monitor, s.QPS, s.Settle, s.Owners, s.Ended, s.Tenants, s.Budgets)
 	for _, step := range s.Steps {
 		fmt.Fprintln(&b, step)
 	}

@@ -44,7 +44,7 @@ func newNode(name string) *corev1.Node {
 
 // newOwner is what the API's defaults make of a short manifest, the nth of a run.
 func newOwner(o schedule.Owner, n int) (*model.Resource, model.Object) {
-	meta := metav1.ObjectMeta{Namespace: Namespace, Name: o.Name}
+	meta := metav1.ObjectMeta{Namespace: namespaceOf(o), Name: o.Name}
 	labels := map[string]string{"app": o.Name}
 	replicas := int32(o.Replicas)
 	template := corev1.PodTemplateSpec{
@@ -80,12 +80,16 @@ func newOwner(o schedule.Owner, n int) (*model.Resource, model.Object) {
 				RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(0))}},
 		}}
 	case "Job":
+		completions := 4 * replicas
+		if o.Short {
+			completions = replicas
+		}
 		meta.UID = types.UID(fmt.Sprint("uid-of-", o.Name, "-", n))
 		labels = map[string]string{batchv1.ControllerUidLabel: string(meta.UID), batchv1.JobNameLabel: o.Name}
 		template.Labels = map[string]string{"app": o.Name, batchv1.ControllerUidLabel: string(meta.UID), batchv1.JobNameLabel: o.Name}
 		template.Spec.RestartPolicy = corev1.RestartPolicyNever
 		return model.Jobs, &batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{
-			Parallelism: new(int32(2)), Completions: new(int32(4 * replicas)), BackoffLimit: new(int32(100)), Suspend: new(false),
+			Parallelism: new(int32(2)), Completions: new(completions), BackoffLimit: new(int32(100)), Suspend: new(false),
 			CompletionMode: new(batchv1.NonIndexedCompletion), PodReplacementPolicy: new(batchv1.TerminatingOrFailed),
 			Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
 		}}

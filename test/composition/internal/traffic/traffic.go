@@ -7,6 +7,7 @@
 package traffic
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -36,13 +37,15 @@ const (
 // Traffic is one run's.
 type Traffic struct {
 	server *model.Server
-	owners map[string]schedule.Owner
 	nodes  []*node
 	ended  atomic.Bool
-	made   int            // owners
-	n      map[string]int // pods of each owner that were scheduled; under the server's lock
+	// tenants have so many pods at the start.
+	tenants map[string]int
+	n       map[string]int // pods of each owner that were scheduled; under the server's lock
 
 	mu      sync.Mutex
+	owners  map[string]schedule.Owner
+	made    int               // owners
 	unready map[types.UID]int // pods that a step has made unready
 }
 
@@ -51,11 +54,12 @@ type node struct {
 	name   string
 	offset atomic.Int64 // of its clock
 	dead   atomic.Bool
+	downs  atomic.Int64 // steps that have stopped its kubelet
 }
 
 // Start makes the objects of the schedule, and everybody who looks after them.
 func Start(server *model.Server, s schedule.Schedule) *Traffic {
-	t := &Traffic{server: server, owners: map[string]schedule.Owner{}, unready: map[types.UID]int{}, n: map[string]int{}}
+	t := &Traffic{server: server, tenants: map[string]int{}, owners: map[string]schedule.Owner{}, unready: map[types.UID]int{}, n: map[string]int{}}
 	for i := range s.Nodes {
 		n := &node{name: NodeName(i)}
 		t.nodes = append(t.nodes, n)
@@ -69,6 +73,7 @@ func Start(server *model.Server, s schedule.Schedule) *Traffic {
 	for i := range 3 {
 		server.Create(model.Widgets, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: fmt.Sprint("widget-", i)}})
 	}
+	t.startTenants(s)
 	for _, o := range s.Owners {
 		t.Make(o)
 	}
@@ -77,30 +82,54 @@ func Start(server *model.Server, s schedule.Schedule) *Traffic {
 
 // Make makes an owner. Another of its name must be gone.
 func (t *Traffic) Make(o schedule.Owner) {
+	t.mu.Lock()
 	t.owners[o.Name] = o
 	t.made++
-	r, object := newOwner(o, t.made)
+	made := t.made
+	t.mu.Unlock()
+	r, object := newOwner(o, made)
 	t.server.Create(r, object)
 }
 
 // Remove removes an owner, and soon after it what it owns, as the garbage collector does.
 func (t *Traffic) Remove(o schedule.Owner) {
-	t.server.Delete(Kinds[o.Kind], Namespace, o.Name, new(int64(0)))
+	owner := model.Owner{Kind: o.Kind, NamespacedName: types.NamespacedName{Namespace: namespaceOf(o), Name: o.Name}}
+	t.server.Delete(Kinds[o.Kind], owner.Namespace, o.Name, new(int64(0)))
+	t.forget(o)
 	t.After(collectTime, func() {
 		for _, r := range []*model.Resource{model.Pods, model.Revisions} {
 			var owned []model.Object
-			t.server.Look(func(truth model.Truth) {
-				for _, object := range truth.List(r) {
-					if owner := metav1.GetControllerOfNoCopy(object); owner != nil && owner.Kind == o.Kind && owner.Name == o.Name {
-						owned = append(owned, object)
-					}
-				}
-			})
+			t.server.Look(func(truth model.Truth) { owned = truth.Owned(r, owner) })
 			for _, object := range owned {
 				t.server.Delete(r, object.GetNamespace(), object.GetName(), new(int64(0)))
 			}
 		}
 	})
+}
+
+// forget drops what is known of an owner.
+func (t *Traffic) forget(o schedule.Owner) {
+	t.mu.Lock()
+	delete(t.owners, o.Name)
+	t.mu.Unlock()
+	t.server.Look(func(model.Truth) { delete(t.n, o.Name) })
+}
+
+// MakeNamespace makes a namespace.
+func (t *Traffic) MakeNamespace(name string) {
+	t.server.Create(model.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+}
+
+// RemoveNamespace begins to remove a namespace, whose owners these are. The namespace controller does the rest.
+func (t *Traffic) RemoveNamespace(name string, owners []schedule.Owner) {
+	t.server.Delete(model.Namespaces, "", name, nil)
+	for _, o := range owners {
+		t.forget(o)
+	}
+}
+
+func namespaceOf(o schedule.Owner) string {
+	return cmp.Or(o.Namespace, Namespace)
 }
 
 // End has nothing more happen.
@@ -143,7 +172,7 @@ func (t *Traffic) heartbeat(n *node) {
 	var pods []*corev1.Pod
 	t.server.Look(func(truth model.Truth) {
 		for _, o := range truth.List(model.Pods) {
-			if pod := o.(*corev1.Pod); pod.Spec.NodeName == n.name && pod.Status.Phase == corev1.PodRunning {
+			if pod := o.(*corev1.Pod); pod.Spec.NodeName == n.name && pod.Status.Phase == corev1.PodRunning && !isReady(pod, t.readiness(pod)) {
 				pods = append(pods, pod)
 			}
 		}
@@ -185,13 +214,25 @@ func (t *Traffic) Changed(old, now model.Object) {
 
 // schedule puts a pod on a node, in turns. A DaemonSet's pod says which.
 func (t *Traffic) schedule(pod *corev1.Pod, number int) {
-	name := t.nodes[number%len(t.nodes)].name
+	name, pinned := t.nodes[number%len(t.nodes)].name, false
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 			for _, f := range term.MatchFields {
-				name = f.Values[0]
+				name, pinned = f.Values[0], true
 			}
 		}
+	}
+	gone := false
+	t.server.Look(func(truth model.Truth) {
+		gone = truth.Get(model.Nodes, "", name) == nil
+		for i := 0; i < len(t.nodes) && gone && !pinned; i++ {
+			name = t.nodes[(number+i)%len(t.nodes)].name
+			gone = truth.Get(model.Nodes, "", name) == nil
+		}
+	})
+	if gone {
+		t.After(renewEvery, func() { t.schedule(pod, number) })
+		return
 	}
 	t.change(pod, func(p *corev1.Pod) { p.Spec.NodeName = name })
 }
@@ -214,19 +255,26 @@ func (t *Traffic) dead(node string) bool {
 	return false
 }
 
-// setReady has a pod run, and be ready unless a step wants it not to be.
-func (t *Traffic) setReady(pod *corev1.Pod) {
+// readiness is what a pod's readiness is to be: ready unless a step wants it not to be.
+func (t *Traffic) readiness(pod *corev1.Pod) corev1.ConditionStatus {
 	t.mu.Lock()
-	status := corev1.ConditionTrue
+	defer t.mu.Unlock()
 	if t.unready[pod.UID] > 0 {
-		status = corev1.ConditionFalse
+		return corev1.ConditionFalse
 	}
-	t.mu.Unlock()
+	return corev1.ConditionTrue
+}
+
+// isReady says that a pod runs, and that its readiness is this.
+func isReady(p *corev1.Pod, status corev1.ConditionStatus) bool {
+	return p.Status.Phase == corev1.PodRunning && len(p.Status.Conditions) > 0 && p.Status.Conditions[0].Status == status
+}
+
+// setReady has a pod run, with the readiness that it is to have.
+func (t *Traffic) setReady(pod *corev1.Pod) {
+	status := t.readiness(pod)
 	t.change(pod, func(p *corev1.Pod) {
-		if t.dead(p.Spec.NodeName) || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded {
-			return
-		}
-		if p.Status.Phase == corev1.PodRunning && len(p.Status.Conditions) > 0 && p.Status.Conditions[0].Status == status {
+		if t.dead(p.Spec.NodeName) || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || isReady(p, status) {
 			return
 		}
 		now := metav1.Now().Rfc3339Copy()
@@ -239,7 +287,9 @@ func (t *Traffic) setReady(pod *corev1.Pod) {
 // makeUnready has a pod be unready as long as more say so than have taken it back.
 func (t *Traffic) makeUnready(pod *corev1.Pod, more int) {
 	t.mu.Lock()
-	t.unready[pod.UID] += more
+	if t.unready[pod.UID] += more; t.unready[pod.UID] == 0 {
+		delete(t.unready, pod.UID)
+	}
 	t.mu.Unlock()
 	t.setReady(pod)
 }

@@ -22,7 +22,9 @@ var TroubleTaint = corev1.Taint{Key: "example.com/trouble", Effect: corev1.Taint
 // Do does what a step of everyday work says, and undoes it in time. It reports whether the step is one.
 func (t *Traffic) Do(s schedule.Step) bool {
 	undo := func(f func()) { t.After(s.For, f) }
+	t.mu.Lock()
 	owner := t.owners[s.Target]
+	t.mu.Unlock()
 	switch s.Action {
 	case schedule.Scale:
 		t.scale(owner, func(n *int32) { *n = int32(s.N) })
@@ -53,15 +55,15 @@ func (t *Traffic) Do(s schedule.Step) bool {
 		t.flap(owner, s.Delay, time.Now().Add(s.For), 0)
 	case schedule.KillNode:
 		n := t.nodes[s.N%len(t.nodes)]
-		n.dead.Store(true)
-		undo(func() { n.dead.Store(false) })
+		t.setDead(n, true)
+		undo(func() { t.setDead(n, false) })
 	case schedule.Clock:
 		t.nodes[s.N%len(t.nodes)].offset.Add(int64(s.Delay))
 	case schedule.Busy:
 		end := time.Now().Add(s.For)
 		t.busy(s.Target, time.Second/time.Duration(max(1, s.N)), end, 0)
 	default:
-		return false
+		return t.doForTenant(s)
 	}
 	return true
 }
@@ -70,13 +72,13 @@ func (t *Traffic) Do(s schedule.Step) bool {
 func (t *Traffic) scale(o schedule.Owner, change func(*int32)) {
 	switch o.Kind {
 	case "ReplicaSet":
-		model.Change(t.server, model.ReplicaSets, Namespace, o.Name, func(x *appsv1.ReplicaSet) { change(x.Spec.Replicas) })
+		model.Change(t.server, model.ReplicaSets, namespaceOf(o), o.Name, func(x *appsv1.ReplicaSet) { change(x.Spec.Replicas) })
 	case "ReplicationController":
-		model.Change(t.server, model.RCs, Namespace, o.Name, func(x *corev1.ReplicationController) { change(x.Spec.Replicas) })
+		model.Change(t.server, model.RCs, namespaceOf(o), o.Name, func(x *corev1.ReplicationController) { change(x.Spec.Replicas) })
 	case "StatefulSet":
-		model.Change(t.server, model.StatefulSets, Namespace, o.Name, func(x *appsv1.StatefulSet) { change(x.Spec.Replicas) })
+		model.Change(t.server, model.StatefulSets, namespaceOf(o), o.Name, func(x *appsv1.StatefulSet) { change(x.Spec.Replicas) })
 	case "Job":
-		model.Change(t.server, model.Jobs, Namespace, o.Name, func(x *batchv1.Job) { change(x.Spec.Parallelism) })
+		model.Change(t.server, model.Jobs, namespaceOf(o), o.Name, func(x *batchv1.Job) { change(x.Spec.Parallelism) })
 	}
 }
 
@@ -84,9 +86,9 @@ func (t *Traffic) scale(o schedule.Owner, change func(*int32)) {
 func (t *Traffic) template(o schedule.Owner, image string) {
 	switch o.Kind {
 	case "DaemonSet":
-		model.Change(t.server, model.DaemonSets, Namespace, o.Name, func(x *appsv1.DaemonSet) { x.Spec.Template.Spec.Containers[0].Image = image })
+		model.Change(t.server, model.DaemonSets, namespaceOf(o), o.Name, func(x *appsv1.DaemonSet) { x.Spec.Template.Spec.Containers[0].Image = image })
 	case "StatefulSet":
-		model.Change(t.server, model.StatefulSets, Namespace, o.Name, func(x *appsv1.StatefulSet) { x.Spec.Template.Spec.Containers[0].Image = image })
+		model.Change(t.server, model.StatefulSets, namespaceOf(o), o.Name, func(x *appsv1.StatefulSet) { x.Spec.Template.Spec.Containers[0].Image = image })
 	}
 }
 
@@ -94,7 +96,7 @@ func (t *Traffic) template(o schedule.Owner, image string) {
 func (t *Traffic) flip(o schedule.Owner, undo func(func())) {
 	if o.Kind == "DaemonSet" {
 		set := func(selector map[string]string) {
-			model.Change(t.server, model.DaemonSets, Namespace, o.Name, func(x *appsv1.DaemonSet) { x.Spec.Template.Spec.NodeSelector = selector })
+			model.Change(t.server, model.DaemonSets, namespaceOf(o), o.Name, func(x *appsv1.DaemonSet) { x.Spec.Template.Spec.NodeSelector = selector })
 		}
 		set(map[string]string{"example.com/none": "true"})
 		undo(func() { set(nil) })
@@ -122,16 +124,18 @@ func (t *Traffic) pod(o schedule.Owner, n int) (found *corev1.Pod) {
 	return found
 }
 
-func (t *Traffic) taint(name string, on bool) {
+func (t *Traffic) taint(name string, on bool) { t.setTaint(name, TroubleTaint, on) }
+
+func (t *Traffic) setTaint(name string, trouble corev1.Taint, on bool) {
 	model.Change(t.server, model.Nodes, "", name, func(n *corev1.Node) {
 		var kept []corev1.Taint
 		for _, taint := range n.Spec.Taints {
-			if taint.Key != TroubleTaint.Key {
+			if taint.Key != trouble.Key {
 				kept = append(kept, taint)
 			}
 		}
 		if on {
-			kept = append(kept, TroubleTaint)
+			kept = append(kept, trouble)
 		}
 		n.Spec.Taints = kept
 	})

@@ -4,6 +4,7 @@
 package validate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -36,7 +37,7 @@ func Owners(s schedule.Schedule) []model.Owner {
 	var out []model.Owner
 	for _, o := range s.Owners {
 		owner := model.Owner{Kind: o.Kind}
-		owner.Namespace, owner.Name = traffic.Namespace, o.Name
+		owner.Namespace, owner.Name = cmp.Or(o.Namespace, traffic.Namespace), o.Name
 		out = append(out, owner)
 	}
 	return out
@@ -51,16 +52,19 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 	out = append(out, ours.Unjustified...)
 	for i, owner := range Owners(s) {
 		for what, n := range ours.Requests[owner] {
+			own, of := n, ""
 			allowed := stock.Requests[owner][what]*5/4 + moreRequests
 			if ended(ours.Undone[owner]) && !ended(stock.Undone[owner]) {
 				allowed += leftToDo
 			}
 			if n > allowed && s.Has(schedule.SlowWrites) {
 				// Whose turn it is in a long queue varies by a factor of two between runs of one arm: only the sum says something.
-				n, allowed = ofKind(s, ours, owner.Kind, what), ofKind(s, stock, owner.Kind, what)*5/4+moreRequests
+				sum := ofKind(s, stock, owner.Kind, what)
+				n, allowed = ofKind(s, ours, owner.Kind, what), sum*5/4+moreRequests
+				of = fmt.Sprintf("; all of its kind %d, stock %d", n, sum)
 			}
 			if n > allowed {
-				add("requests", "%s: %d times %s, stock %d", owner, n, what, stock.Requests[owner][what])
+				add("requests", "%s: %d times %s, stock %d%s", owner, own, what, stock.Requests[owner][what], of)
 			}
 		}
 		fault := s.Touched(s.Owners[i])
@@ -115,6 +119,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 			add("end state", "%s: reached at %s, by stock at %s", owner, at, stocks)
 		}
 	}
+	out = append(out, compareValues(s, stock, ours)...)
 	for owner, was := range stock.Digests {
 		if now := ours.Digests[owner]; now != was && ended(stock.Undone[owner]) && ended(ours.Undone[owner]) {
 			add("end state", "%s: not as stock leaves it:\n%s\nstock:\n%s", owner, now, was)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 )
 
 // Violation is a rule that a run broke.
@@ -49,6 +50,9 @@ type Record struct {
 	// Ages are the oldest published age of a cache that no fault touched, by resource, and how often it had none.
 	Ages    map[string]time.Duration
 	Unknown map[string]int
+	// Withheld is when a value was lower than the server's state: no room where there was some, no eviction that would have done no
+	// harm, or something that podgc had yet to delete. Overdone is when one was higher.
+	Withheld, Overdone map[schedule.Value][]Span
 }
 
 // Judge makes the record of a run.
@@ -70,18 +74,19 @@ type Judge struct {
 	// evicting is when the first write of a pod's eviction was sent; slow are an owner's slow requests.
 	evicting map[string]time.Time
 	slow     map[model.Owner]chain
+	values   values
 }
 
 // New makes a judge of a run that begins now.
-func New(owners []model.Owner, qps int) *Judge {
+func New(s schedule.Schedule) *Judge {
 	decided := slack
-	if qps > 0 {
-		decided += time.Duration(atLimiter) * time.Second / time.Duration(qps)
+	if s.QPS > 0 {
+		decided += time.Duration(atLimiter) * time.Second / time.Duration(s.QPS)
 	}
 	return &Judge{
-		began: time.Now(), owners: owners, decided: decided,
+		began: time.Now(), owners: Owners(s), decided: decided, values: newValues(s),
 		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{}, Excess: map[model.Owner][]Span{},
-			Ages: map[string]time.Duration{}, Unknown: map[string]int{}},
+			Ages: map[string]time.Duration{}, Unknown: map[string]int{}, Withheld: map[schedule.Value][]Span{}, Overdone: map[schedule.Value][]Span{}},
 		untold: map[model.Owner]time.Time{}, undone: map[model.Owner]time.Time{}, excess: map[model.Owner]time.Time{}, surplus: map[string]time.Time{}, was: map[model.Owner]state{},
 		tainted: map[string]time.Time{}, beat: map[string]time.Time{}, evicting: map[string]time.Time{}, slow: map[model.Owner]chain{},
 	}
@@ -92,23 +97,29 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !done {
+		j.values.sent = r.Sent
 		if r.Resource == model.Pods {
 			j.judgePod(truth, r)
 		}
 		return
 	}
+	j.values.sent = time.Time{}
 	if model.Probe(r) {
 		j.record.Probes[r.GroupVersionResource.Resource]++
 		return
 	}
 	j.slow[r.Owner] = j.slow[r.Owner].with(r)
-	if !r.Write() || r.Resource == model.Events || r.Owner.Name == "" {
+	owner := r.Owner
+	if byPodGC(r) {
+		owner = podGCOwner
+	}
+	if clearsEviction(r) || !r.Write() || r.Resource == model.Events || owner.Name == "" && owner != podGCOwner {
 		return
 	}
-	of := j.record.Requests[r.Owner]
+	of := j.record.Requests[owner]
 	if of == nil {
 		of = map[string]int{}
-		j.record.Requests[r.Owner] = of
+		j.record.Requests[owner] = of
 	}
 	of[strings.TrimSuffix(r.Verb+" "+r.GroupVersionResource.Resource+"/"+r.Subresource, "/")]++
 }
@@ -124,7 +135,8 @@ func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Obj
 	case r == model.Nodes && now != nil:
 		j.node(old, now.(*corev1.Node), at)
 	}
-	if r == model.Events || r == model.Leases || r == model.Widgets || r == model.Nodes && sameForPods(old, now) {
+	j.judgeValues(truth, r, old, now, at)
+	if r == model.Events || r == model.Leases || r == model.Widgets || r == model.Quotas || r == model.Budgets || r == model.Nodes && sameForPods(old, now) {
 		return
 	}
 	for _, o := range j.owners {
@@ -161,7 +173,7 @@ func (j *Judge) look(truth model.Truth, o model.Owner, at time.Time) {
 }
 
 // turn begins a span, or ends it.
-func turn(since map[model.Owner]time.Time, spans map[model.Owner][]Span, o model.Owner, bad bool, at, began time.Time) {
+func turn[K comparable](since map[K]time.Time, spans map[K][]Span, o K, bad bool, at, began time.Time) {
 	from, open := since[o]
 	switch {
 	case bad && !open:
@@ -200,6 +212,10 @@ func (j *Judge) judgePod(truth model.Truth, r *model.Request) {
 	}
 	pod := object.(*corev1.Pod)
 	since := r.Sent.Add(-j.decided)
+	if byPodGC(r) {
+		j.judgePodGC(truth, r, pod, since)
+		return
+	}
 	if c := j.slow[r.Owner]; r.Sent.Sub(c.end) < slack {
 		since = c.start.Add(-j.decided)
 	}
@@ -299,6 +315,7 @@ func (j *Judge) End(waits []string) Record {
 			}
 		}
 	}
+	j.endValues(at)
 	j.record.Waits = waits
 	return j.record
 }

@@ -147,7 +147,9 @@ func shouldRun(ds *appsv1.DaemonSet, n *corev1.Node) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == traffic.TroubleTaint.Key })
+	return !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == traffic.TroubleTaint.Key || t.Key == corev1.TaintNodeOutOfService
+	})
 }
 
 // target is the node that a DaemonSet's pod is for.
@@ -194,6 +196,11 @@ func daemons(truth model.Truth, pods []*corev1.Pod, ds *appsv1.DaemonSet) state 
 		s.excess = s.excess || here > 1 || here > 0 && !should
 		if should && (here != 1 || good != 1) || !should && here != 0 {
 			s.done = false
+		}
+	}
+	for _, p := range pods {
+		if truth.Get(model.Nodes, "", target(p)) == nil {
+			s.surplus[p.Name] = true
 		}
 	}
 	s.told = ds.Status.NumberReady == toldReady

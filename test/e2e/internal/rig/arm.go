@@ -13,7 +13,7 @@ import (
 // Arm is one side of a comparison.
 type Arm string
 
-// The arms of DESIGN, and one more that proves that a scenario's protection is what makes it pass.
+// The arms of every comparison, and one more that proves that a scenario's protection is what makes it pass.
 const (
 	U0 = Arm(controlplane.ArmU0)
 	U1 = Arm(controlplane.ArmU1)

@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/oracle"
-	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/truth"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
 	"github.com/fresh-kcm/fresh-kcm/test/faultrig"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
 )
 
 // Options describe a rig.
@@ -41,7 +41,17 @@ type Rig struct {
 	Arm   Arm
 	Truth *truth.Recorder
 
-	audit oracle.Log
+	audit  oracle.Log
+	record []schema.GroupResource
+	binary string
+}
+
+// UserAgent is how the user agents of all requests of its kube-controller-manager begin.
+func (r *Rig) UserAgent() string {
+	if r.binary != "" {
+		return filepath.Base(r.binary) + "/"
+	}
+	return "kube-controller-manager/"
 }
 
 // Start starts a rig and returns when its KCM leads, its nodes are Ready and the truth is being recorded. The
@@ -50,15 +60,15 @@ func Start(ctx context.Context, options Options) (_ *Rig, err error) {
 	kcm := options.Arm.KCM()
 	kcm.Args = append(kcm.Args, options.KCMArgs...)
 	kcm.Binary = options.Binary
-	r := &Rig{Arm: options.Arm}
+	r := &Rig{Arm: options.Arm, binary: options.Binary}
 	if r.Rig, err = faultrig.Start(ctx, faultrig.Options{Cluster: options.Cluster, KCM: kcm}); err != nil {
 		return nil, err
 	}
-	record := options.Record
-	if len(record) == 0 {
-		record = []schema.GroupResource{truth.Pods, truth.Nodes, truth.DaemonSets, truth.ControllerRevisions}
+	r.record = options.Record
+	if len(r.record) == 0 {
+		r.record = []schema.GroupResource{truth.Pods, truth.Nodes, truth.DaemonSets, truth.ControllerRevisions}
 	}
-	if r.Truth, err = truth.Record(ctx, r.Cluster.AdminConfig(), record...); err != nil {
+	if r.Truth, err = truth.Record(ctx, r.Cluster.AdminConfig(), r.record...); err != nil {
 		return nil, errors.Join(err, r.Stop(ctx))
 	}
 	return r, nil
@@ -73,6 +83,16 @@ func (r *Rig) Audit() ([]controlplane.AuditEvent, error) {
 func (r *Rig) Writes() ([]controlplane.AuditEvent, error) {
 	events, err := r.Audit()
 	return oracle.Writes(events), err
+}
+
+// Again begins the truth and the audit log anew, so that a long run need not keep all that happened in it.
+func (r *Rig) Again(ctx context.Context) error {
+	r.Truth.Stop()
+	var err error
+	if r.Truth, err = truth.Record(ctx, r.Cluster.AdminConfig(), r.record...); err != nil {
+		return err
+	}
+	return r.audit.Forget(r.Cluster.APIServers()...)
 }
 
 // Wait waits for a condition; what says what for.

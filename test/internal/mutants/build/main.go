@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/fresh-kcm/fresh-kcm/test/internal/mutants"
@@ -36,15 +35,18 @@ func run(root, out string, names []string) error {
 	if out, err = filepath.Abs(out); err != nil {
 		return err
 	}
+	chosen := mutants.All()
+	if len(names) > 0 {
+		chosen = nil
+	}
 	for _, name := range names {
-		if _, err := mutants.Find(name); err != nil {
+		m, err := mutants.Find(name)
+		if err != nil {
 			return err
 		}
+		chosen = append(chosen, m)
 	}
-	for _, m := range mutants.All() {
-		if len(names) > 0 && !slices.Contains(names, m.Name) {
-			continue
-		}
+	for _, m := range chosen {
 		if err := build(root, out, m); err != nil {
 			return err
 		}

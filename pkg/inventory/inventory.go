@@ -1,0 +1,112 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Mode is what stands between a write and a stale cache.
+type Mode string
+
+const (
+	// View: the write waits until the caches that it was decided on have the controller's own writes, or are proven fresh.
+	View Mode = "view"
+	// Bounded: as View, but for a limited time. After that the controller goes on as upstream does.
+	Bounded Mode = "bounded"
+	// InCode: the request carries the UID or the resource version of what it was decided on, or a live read precedes it.
+	InCode Mode = "in code"
+	// Exempt: on a stale cache the write is repeated, refused or late, and harms nothing.
+	Exempt Mode = "exempt"
+	// Open: the write may do harm on a stale cache, as it may on stock upstream.
+	Open Mode = "open"
+)
+
+// order is from the mode that protects least.
+var order = []Mode{Open, Bounded, View, InCode, Exempt}
+
+// Rule says what keeps some writes of a controller from doing harm.
+type Rule struct {
+	// Verbs and Resources are what the rule is for, in words of the API that are parted by spaces: "update patch", and
+	// "daemonsets.apps/status pods". A resource may be *, or begin with */.
+	Verbs, Resources string
+	Mode             Mode
+	// Why is what protects the writes or makes them harmless, or the harm that they may do.
+	Why string
+	// Scenarios are the numbers of those that show it on a real control plane.
+	Scenarios []int
+}
+
+// Controller is a controller of kube-controller-manager with all that it may write.
+type Controller struct {
+	// Name is as --controllers has it.
+	Name string
+	// Client is the name of the controller's client, and of its service account. Some controllers share one.
+	Client string
+	Rules  []Rule
+}
+
+// Mode is that of the rule which protects least.
+func (c Controller) Mode() Mode {
+	for _, mode := range order {
+		for _, rule := range c.Rules {
+			if rule.Mode == mode {
+				return mode
+			}
+		}
+	}
+	return Exempt
+}
+
+// Controllers returns all controllers of kube-controller-manager, not to be changed.
+func Controllers() []Controller { return controllers }
+
+// events may be written by every controller. They say what happened, and nothing acts on them.
+var events = Rule{Verbs: "create update patch", Resources: "events events.events.k8s.io", Mode: Exempt, Why: "Nothing acts on events."}
+
+// Rules returns the rules for a request of the named client. There are several where controllers share a client.
+func Rules(client, verb string, resource schema.GroupResource, subresource string) []Rule {
+	name := resource.String()
+	if subresource != "" {
+		name += "/" + subresource
+	}
+	var out []Rule
+	for _, rule := range byClient[client] {
+		if rule.covers(verb, name) {
+			out = append(out, rule)
+		}
+	}
+	if len(out) == 0 && events.covers(verb, name) {
+		out = append(out, events)
+	}
+	return out
+}
+
+// byClient are the rules of all controllers with one client.
+var byClient = func() map[string][]Rule {
+	out := map[string][]Rule{}
+	for _, c := range controllers {
+		out[c.Client] = append(out[c.Client], c.Rules...)
+	}
+	return out
+}()
+
+func (r Rule) covers(verb, resource string) bool {
+	return has(r.Verbs, verb) && has(r.Resources, resource)
+}
+
+// has reports whether one of the words is this one, or a pattern of it.
+func has(words, word string) bool {
+	for known := range strings.FieldsSeq(words) {
+		if known == word || known == "*" {
+			return true
+		}
+		if suffix, ok := strings.CutPrefix(known, "*"); ok && strings.HasSuffix(word, suffix) {
+			return true
+		}
+	}
+	return false
+}

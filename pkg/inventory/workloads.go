@@ -1,0 +1,106 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import "k8s.io/kubernetes/cmd/kube-controller-manager/names"
+
+const (
+	ownWrites  = "It waits until the caches have the controller's own writes for the object."
+	refused    = "It carries the resource version of what was read: the apiserver refuses one that is too old."
+	repeatable = "It says what is so, and the next reconcile corrects it."
+)
+
+// status is a rule for what a workload controller says of an object.
+func status(resource string) Rule {
+	return Rule{Verbs: "update patch", Resources: resource + "/status", Mode: View, Why: ownWrites + " " + refused}
+}
+
+// pods are the rules of a controller that makes pods for an object, as these scenarios show, and deletes some of them.
+func pods(creates []int, deletes Rule) []Rule {
+	deletes.Verbs, deletes.Resources = "delete", "pods"
+	return []Rule{
+		{Verbs: "create", Resources: "pods", Mode: View, Why: ownWrites, Scenarios: creates},
+		deletes,
+		{Verbs: "patch update", Resources: "pods", Mode: InCode, Why: "It adopts or releases a pod after a live read of the owner, and names the pod's UID."},
+	}
+}
+
+// workloads are the controllers that make and delete pods for an object.
+var workloads = []Controller{
+	{Name: names.DaemonSetController, Client: "daemon-set-controller", Rules: append(pods([]int{1, 2, 17}, Rule{Mode: View, Scenarios: []int{4, 5, 30},
+		Why: "The DaemonSet, its pods, its revisions and the nodes are proven before the deletion."}),
+		status("daemonsets.apps"),
+		Rule{Verbs: "create update patch delete", Resources: "controllerrevisions.apps", Mode: View, Why: ownWrites, Scenarios: []int{5}},
+	)},
+	{Name: names.ReplicaSetController, Client: "replicaset-controller", Rules: append(pods([]int{2}, Rule{Mode: View, Scenarios: []int{30},
+		Why: "The ReplicaSet and its pods are proven before a scale-down."}),
+		status("replicasets.apps"),
+		Rule{Verbs: "update patch", Resources: "replicasets.apps", Mode: InCode, Why: refused},
+	)},
+	{Name: names.ReplicationControllerController, Client: "replication-controller", Rules: append(pods([]int{2}, Rule{Mode: View, Scenarios: []int{30},
+		Why: "The ReplicationController and its pods are proven before a scale-down."}),
+		status("replicationcontrollers"),
+		Rule{Verbs: "update patch", Resources: "replicationcontrollers", Mode: InCode, Why: refused},
+	)},
+	{Name: names.StatefulSetController, Client: "statefulset-controller", Rules: append(pods([]int{2}, Rule{Mode: View, Scenarios: []int{30},
+		Why: "The StatefulSet and its pods are proven before a scale-down or a replacement."}),
+		status("statefulsets.apps"),
+		Rule{Verbs: "create update patch delete", Resources: "controllerrevisions.apps", Mode: View, Why: ownWrites},
+		Rule{Verbs: "create", Resources: "persistentvolumeclaims", Mode: Exempt, Why: "The claim has the name of its pod: a second one is refused."},
+		Rule{Verbs: "update delete", Resources: "persistentvolumeclaims", Mode: View, Scenarios: []int{30},
+			Why: "The StatefulSet and its pods are proven before a claim gets an owner, whose end is that of the claim."},
+	)},
+	{Name: names.JobController, Client: "job-controller", Rules: append(pods(nil, Rule{Mode: View, Scenarios: []int{30},
+		Why: "The Job and its pods are proven before pods are deleted because of parallelism, suspension, a limit or a deadline."}),
+		status("jobs.batch"),
+		Rule{Verbs: "update patch", Resources: "jobs.batch", Mode: InCode, Why: refused},
+		Rule{Verbs: "create update patch", Resources: "workloads.scheduling.k8s.io podgroups.scheduling.k8s.io", Mode: Exempt,
+			Why: "They have the name of the Job: a second one is refused."},
+	)},
+	{Name: names.DeploymentController, Client: "deployment-controller", Rules: []Rule{
+		{Verbs: "create", Resources: "replicasets.apps", Mode: Open,
+			Why: "A Deployment that recreates starts new pods beside old ones that its cache does not show."},
+		{Verbs: "update patch", Resources: "replicasets.apps", Mode: Open, Why: "It may scale a ReplicaSet down by a spec that has changed since."},
+		{Verbs: "delete", Resources: "replicasets.apps", Mode: Open, Why: "It may clean up a ReplicaSet that has become the newest."},
+		{Verbs: "update", Resources: "deployments.apps deployments.apps/status", Mode: InCode, Why: refused},
+		{Verbs: "update", Resources: "pods", Mode: Exempt, Why: "It is permitted, and never sent."},
+	}},
+	{Name: names.CronJobController, Client: "cronjob-controller", Rules: []Rule{
+		{Verbs: "create", Resources: "jobs.batch", Mode: Bounded, Scenarios: []int{36},
+			Why: "The CronJob is proven before, or read live; where neither can be had, for startingDeadlineSeconds or 30 s at most."},
+		{Verbs: "delete", Resources: "jobs.batch", Mode: Bounded, Why: "As for the Job that is created. Finished Jobs are deleted by their names."},
+		{Verbs: "update patch", Resources: "jobs.batch", Mode: InCode, Why: refused},
+		{Verbs: "update", Resources: "cronjobs.batch cronjobs.batch/status", Mode: InCode, Why: refused},
+		{Verbs: "delete", Resources: "pods", Mode: Exempt, Why: "It is permitted, and never sent."},
+	}},
+	{Name: names.HorizontalPodAutoscalerController, Client: "horizontal-pod-autoscaler", Rules: []Rule{
+		{Verbs: "update", Resources: "*/scale", Mode: Open, Why: "It waits for its own writes, and reads the scale live. The pods that it counts may be stale."},
+		{Verbs: "update", Resources: "horizontalpodautoscalers.autoscaling/status", Mode: View, Why: ownWrites},
+	}},
+	{Name: names.DisruptionController, Client: "disruption-controller", Rules: []Rule{
+		{Verbs: "update", Resources: "poddisruptionbudgets.policy/status", Mode: Bounded, Scenarios: []int{34},
+			Why: "Pods and scales are proven before more evictions are allowed, for 5 min at most. Fewer are allowed at once."},
+		{Verbs: "update patch", Resources: "pods/status", Mode: InCode, Why: refused},
+	}},
+	{Name: names.ResourceQuotaController, Client: "resourcequota-controller", Rules: []Rule{
+		{Verbs: "update", Resources: "resourcequotas/status", Mode: Bounded, Scenarios: []int{33},
+			Why: "What a quota counts is proven before a value falls, for 5 min at most. A value rises at once."},
+	}},
+	{Name: names.PodGarbageCollectorController, Client: "pod-garbage-collector", Rules: []Rule{
+		{Verbs: "delete", Resources: "pods", Mode: View, Scenarios: []int{32},
+			Why: "It carries the pod's UID. The pods are proven before some that have ended are deleted, the nodes before pods on nodes out of service."},
+		{Verbs: "patch", Resources: "pods/status", Mode: InCode, Why: "It carries the pod's UID."},
+	}},
+	{Name: names.GarbageCollectorController, Client: "generic-garbage-collector", Rules: []Rule{
+		{Verbs: "delete", Resources: "*", Mode: InCode, Why: "The object and its owners are read live before, and it carries the UID."},
+		{Verbs: "patch update", Resources: "*", Mode: Bounded, Scenarios: []int{35},
+			Why: "The graph is proven to have all dependents before they are orphaned or a foreground deletion ends, 5 min at most."},
+	}},
+	{Name: names.TTLAfterFinishedController, Client: "ttl-after-finished-controller", Rules: []Rule{
+		{Verbs: "delete", Resources: "jobs.batch", Mode: InCode, Why: "The Job is read live before, and it carries the UID and the resource version."},
+	}},
+	{Name: names.PodGroupProtectionController, Client: names.PodGroupProtectionController, Rules: []Rule{
+		{Verbs: "update", Resources: "podgroups.scheduling.k8s.io", Mode: Open, Why: "It may take the finalizer off while pods of the group are missing from its cache."},
+	}},
+}

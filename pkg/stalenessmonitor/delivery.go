@@ -1,0 +1,52 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stalenessmonitor
+
+import (
+	"strconv"
+	"sync/atomic"
+)
+
+// Delivery is how far one event handler of an informer has been handed events, which may be less than the store has: each
+// handler has a queue of its own. Event and Bookmark are for the handler's own goroutine; they take no lock and
+// allocate nothing. The other methods are safe for concurrent use.
+type Delivery struct {
+	name string
+	cur  atomic.Uint64
+}
+
+// NewDelivery returns the delivery of a handler that has been handed nothing yet.
+func NewDelivery(name string) *Delivery { return &Delivery{name: name} }
+
+// Name is that of the handler.
+func (d *Delivery) Name() string { return d.name }
+
+// Event tells that the handler has handled an event of an object at rv. A list and a resync bring objects in any
+// order, so an event never takes the delivery back.
+func (d *Delivery) Event(rv string) {
+	if v, ok := number(rv); ok && v > d.cur.Load() {
+		d.cur.Store(v)
+	}
+}
+
+// Bookmark tells that everything up to rv has been handed to the handler, and nothing after it. Plug it into
+// ResourceEventHandlerFuncs.BookmarkFunc (KEP-5647).
+func (d *Delivery) Bookmark(rv string) {
+	if v, ok := number(rv); ok {
+		d.cur.Store(v)
+	}
+}
+
+// Position is the RV up to which the handler has been handed everything, but for a list whose end it has not reached yet.
+// It is 0 before the first, and leaves out RVs that are no numbers of up to 19 digits.
+func (d *Delivery) Position() uint64 { return d.cur.Load() }
+
+// number reads what etcd writes: a number of up to 19 digits without a leading zero.
+func number(rv string) (n uint64, ok bool) {
+	if rv == "" || len(rv) > 19 || rv[0] == '0' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(rv, 10, 64)
+	return n, err == nil
+}

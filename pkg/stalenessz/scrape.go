@@ -1,0 +1,57 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stalenessz
+
+import (
+	"time"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+)
+
+// Publish has each scrape of the metrics read what the page shows: the waits, and the caches if they are monitored.
+func (p *Page) Publish() {
+	metrics.SetWaits(p.WaitsNow)
+	if p.Monitoring {
+		metrics.SetCaches(p.cacheSamples)
+	}
+}
+
+// WaitsNow returns the longest waits that have not ended yet, and the number of objects with recorded writes. Leading is
+// false if this process leads nothing, so that nothing could wait.
+func (p *Page) WaitsNow() (now metrics.Waits, leading bool) {
+	terms := p.current()
+	waits := Longest{rowless: true}
+	for _, t := range terms {
+		t.Waits(&waits)
+		now.Recorded += t.Recorded()
+	}
+	at := time.Now()
+	lasts := func(since time.Time) time.Duration {
+		if since.IsZero() {
+			return 0
+		}
+		return max(0, at.Sub(since))
+	}
+	now.Object, now.Action = lasts(waits.object), lasts(waits.action)
+	return now, len(terms) > 0
+}
+
+// cacheSamples leaves out resources that the server does not know, and what is not known of caches whose turn to be asked about
+// has not come yet.
+func (p *Page) cacheSamples() (samples []metrics.Cache) {
+	for _, c := range p.Caches() {
+		if !c.Served() {
+			continue
+		}
+		s := metrics.Cache{Resource: c.Resource, Handlers: map[string]time.Duration{}}
+		for _, h := range c.Handlers {
+			s.Handlers[h.Name] = h.Lag
+		}
+		if c.Measured() {
+			s.Measured = &metrics.Measured{State: string(c.State), Every: c.Every, WatchLag: c.Lag.Watch, QueueLag: c.Lag.Queue, Proven: c.Proven, Age: c.Age}
+		}
+		samples = append(samples, s)
+	}
+	return samples
+}

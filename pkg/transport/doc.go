@@ -1,0 +1,15 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package transport is what stands between the controllers' clients and the server.
+//
+// It promises:
+//
+//   - Every write that a reconcile makes is recorded in its owner's Store before the controller sees the answer,
+//     whatever helper makes it. A write whose answer was lost is told as such; one that cannot be read is counted.
+//   - No write but of an event is sent once the leader lease has run out (NotLeaderError).
+//   - A write that package inventory has no rule for is counted.
+//   - Watches that are stalled can be ended, so that their informers open new ones, or relist.
+//
+// Which controllers and clients those are is for package wiring to say.
+package transport

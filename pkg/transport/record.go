@@ -1,0 +1,324 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+)
+
+// Store is the consistency store of a controller, as far as the writes for its owners concern it.
+type Store interface {
+	consistency.ConsistencyStore
+	// Sending notes, before a write is sent, how far the cache has got that will show it.
+	Sending(resource schema.GroupResource) rvtracker.Sent
+	// Wrote has the owner wait until the cache shows the write that was answered so.
+	Wrote(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, answer metav1.ObjectMeta, sent rvtracker.Sent)
+	// Deleted has the owner wait until the cache shows the object gone or terminating.
+	Deleted(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, key types.NamespacedName, uid types.UID)
+	// Fenced says at which version a write was made, and when it was sent: whatever was committed before has a lower one.
+	Fenced(resource schema.GroupResource, rv string, sent time.Time)
+	// Recorded says that a write was recorded, and whether it created something.
+	Recorded(owner types.NamespacedName, created bool)
+	// Untracked says that a write could not be recorded, so that nothing waits for it.
+	Untracked(owner types.NamespacedName, ownerUID types.UID)
+	// Unsettled says that the answer to a write was lost. If the client would have sent it again after retry, the store may have
+	// the owner reconciled again in its place. It does nothing unless the write is tracked.
+	Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (tracked, again bool)
+}
+
+// NeverRetried says of a write whose outcome is unknown that its client would not have sent it again.
+const NeverRetried time.Duration = -1
+
+// recorder is a transport that records what the server answers to the writes of an owner: a request
+// whose context carries one (consistency.WithOwner) is recorded in that owner's store, before the
+// controller sees the answer. Other requests pass untouched. So no write of a reconcile can be
+// forgotten, whatever helper makes it.
+type recorder struct {
+	next http.RoundTripper
+	at   endpoint
+}
+
+var mutating = sets.New(http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete)
+
+// RoundTrip implements http.RoundTripper.
+func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !mutating.Has(req.Method) {
+		return r.next.RoundTrip(req)
+	}
+	owner, ok := consistency.OwnerFrom(req.Context())
+	if !ok || req.URL.Query().Has("dryRun") {
+		return r.next.RoundTrip(req)
+	}
+	store, ok := owner.Store.(Store)
+	if !ok {
+		return r.next.RoundTrip(req) // It is upstream's.
+	}
+	w := ownerWrite{owner: owner, store: store, req: req, info: r.at.resource(req), sent: time.Now()}
+	var sent rvtracker.Sent // How far the cache has got that will show the write.
+	if w.info != nil {
+		sent = store.Sending(w.resource())
+	}
+	resp, err := r.next.RoundTrip(req)
+	unknown := outcomeUnknown(req, resp, err)
+	if !unknown && (err != nil || resp.StatusCode >= http.StatusMultipleChoices) {
+		return resp, err // It was refused.
+	}
+	if w.info == nil {
+		w.unrecorded(metrics.PathUnreadable, errors.New("its path names no resource"))
+		return resp, err
+	}
+	if unknown {
+		if retry := w.lost(resp); retry != nil {
+			return nil, retry
+		}
+		return resp, err
+	}
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil {
+		_ = w.lost(nil)
+		return nil, fmt.Errorf("reading the answer to %s %s: %w", req.Method, req.URL.Path, err)
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	if err := w.record(sent, resp.Header.Get("Content-Type"), body); err != nil {
+		w.unrecorded(metrics.AnswerUnreadable, err)
+	} else {
+		store.Recorded(owner.Name, req.Method == http.MethodPost)
+	}
+	return resp, nil
+}
+
+// WrappedRoundTripper lets client-go find the transport beneath.
+func (r recorder) WrappedRoundTripper() http.RoundTripper { return r.next }
+
+// outcomeUnknown says that a write may or may not have been made: its answer was lost on the way, or the
+// server could not say.
+func outcomeUnknown(req *http.Request, resp *http.Response, err error) bool {
+	if err == nil {
+		return resp.StatusCode >= http.StatusInternalServerError && !webhookFailed(req, resp)
+	}
+	var refused *NotLeaderError
+	return !errors.As(err, &refused) && !utilnet.IsConnectionRefused(err)
+}
+
+// webhookFailed reports whether the answer says that an admission webhook could not be called, so that nothing
+// was written: admission comes before storage (k8s.io/apiserver/pkg/util/webhook/error.go). A deletion may have
+// been made in part by then. The body can be read again.
+func webhookFailed(req *http.Request, resp *http.Response) bool {
+	if req.Method == http.MethodDelete {
+		return false
+	}
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	if err != nil {
+		return false
+	}
+	got, err := decode(resp.Header.Get("Content-Type"), body)
+	return err == nil && got.Kind == "Status" && strings.HasPrefix(got.Message, "Internal error occurred: failed calling webhook ")
+}
+
+// ownerWrite is a write that was sent for an owner.
+type ownerWrite struct {
+	owner consistency.Owner
+	store Store
+	req   *http.Request
+	info  *request.RequestInfo // nil: the path names no resource
+	sent  time.Time
+}
+
+func (w ownerWrite) resource() schema.GroupResource {
+	return schema.GroupResource{Group: w.info.APIGroup, Resource: w.info.Resource}
+}
+
+// unrecorded says that nothing waits for the write, so that upstream's expectations stay in force.
+func (w ownerWrite) unrecorded(cause string, err error) {
+	w.store.Untracked(w.owner.Name, w.owner.UID)
+	metrics.Unrecorded(cause)
+	klog.FromContext(w.req.Context()).Error(err, "Failed to record a write; its owner does not wait for it",
+		"owner", w.owner.Name, "method", w.req.Method, "path", w.req.URL.Path)
+}
+
+// lost tells the owner's store of a write with unknown outcome. resp is a server error, or nil.
+//
+// After a server error with Retry-After client-go sends the request again on its own, beneath the controller and
+// its store. If the first was carried out, a second one creates another object, unless both have one name. So the
+// owner's store does in its place what is asked: it waits as long, learns what became of the write, and has the
+// controller decide anew. The error says so.
+func (w ownerWrite) lost(resp *http.Response) error {
+	retry := NeverRetried
+	if resp != nil {
+		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && w.createsAnother() {
+			retry = time.Duration(seconds) * time.Second
+		}
+	}
+	tracked, again := w.store.Unsettled(w.owner.Name, w.owner.UID, w.resource(), retry)
+	if !tracked || retry == NeverRetried {
+		return nil
+	}
+	if !again {
+		resp.Header.Del("Retry-After")
+		return nil
+	}
+	_ = resp.Body.Close()
+	return &retryError{what: w.req.Method + " " + w.req.URL.Path, status: resp.Status, after: retry}
+}
+
+// retryError says that a creation is decided anew once it is known what became of it.
+type retryError struct {
+	what, status string
+	after        time.Duration
+}
+
+func (e *retryError) Error() string {
+	return fmt.Sprintf("%s failed (%s); the object is reconciled again after %s, when it is known whether it was carried out", e.what, e.status, e.after)
+}
+
+// Parked implements what consistency.Parked asks for.
+func (e *retryError) Parked() bool { return true }
+
+var _ consistency.ParkedError = (*retryError)(nil)
+
+// createsAnother says that the same request sent again creates another object: the server names it. An update has a
+// version, a deletion a name, and an object with a name of its own exists already.
+func (w ownerWrite) createsAnother() bool {
+	if w.req.Method != http.MethodPost || w.info.Name != "" || w.req.GetBody == nil {
+		return false
+	}
+	object, err := w.sentObject()
+	return err != nil || object.Name == ""
+}
+
+// madeAt says that the write was made at this version, so that whatever was committed before it was sent has a lower one. An
+// update that changes nothing is answered with the version that the object has: that is then the one that was sent.
+func (w ownerWrite) madeAt(rv string) bool {
+	switch {
+	case w.req.Method == http.MethodPost:
+		return w.info.Subresource == ""
+	case w.req.Method != http.MethodPut || w.req.GetBody == nil:
+		return false
+	}
+	object, err := w.sentObject()
+	return err == nil && object.ResourceVersion != "" && object.ResourceVersion != rv
+}
+
+// sentObject is the object in the request, which can be read again.
+func (w ownerWrite) sentObject() (*answer, error) {
+	body, err := w.req.GetBody()
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	raw, err := io.ReadAll(body)
+	if err != nil {
+		return nil, err
+	}
+	return decode(w.req.Header.Get("Content-Type"), raw)
+}
+
+// answer is what a write's response says: the object, or for some deletes a Status that names it.
+type answer struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Details           *metav1.StatusDetails `json:"details"`
+	Message           string                `json:"message"`
+}
+
+// record has the owner's store wait for what a successful answer says.
+func (w ownerWrite) record(sent rvtracker.Sent, contentType string, body []byte) error {
+	got, err := decode(contentType, body)
+	if err != nil {
+		return fmt.Errorf("decoding the answer: %w", err)
+	}
+	status := got.Kind == "Status" && got.APIVersion == "v1"
+	if w.req.Method == http.MethodDelete && w.info.Subresource == "" {
+		return w.recordDelete(got)
+	}
+	if status {
+		return nil // That of a subresource such as binding does not tell the object's version.
+	}
+	w.store.Wrote(w.owner.Name, w.owner.UID, w.resource(), got.ObjectMeta, sent)
+	if w.madeAt(got.ResourceVersion) {
+		w.store.Fenced(w.resource(), got.ResourceVersion, w.sent)
+	}
+	return nil
+}
+
+// recordDelete waits for the object to be gone or terminating, by its UID, and besides for the version in the answer,
+// if there is one. That alone would not do: the version of an object that is gone already may lie before the deletion
+// (kubernetes/kubernetes 138400).
+func (w ownerWrite) recordDelete(got *answer) error {
+	uid := got.UID
+	if got.Details != nil {
+		uid = got.Details.UID
+	}
+	if uid == "" && got.ResourceVersion == "" || w.info.Name == "" {
+		return errors.New("the answer does not say which object is deleted")
+	}
+	if got.ResourceVersion != "" {
+		w.store.WroteAt(w.owner.Name, w.owner.UID, w.resource(), got.ResourceVersion)
+	}
+	w.store.Deleted(w.owner.Name, w.owner.UID, w.resource(), types.NamespacedName{Namespace: w.info.Namespace, Name: w.info.Name}, uid)
+	return nil
+}
+
+// protobufPrefix begins every object in Kubernetes' protobuf encoding.
+var protobufPrefix = []byte{'k', '8', 's', 0}
+
+// decode reads the metadata of an object, or a Status, in any encoding that the clients ask for.
+func decode(contentType string, body []byte) (*answer, error) {
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return nil, fmt.Errorf("content type %q: %w", contentType, err)
+	}
+	var got answer
+	switch mediaType {
+	case runtime.ContentTypeJSON:
+		return &got, json.Unmarshal(body, &got)
+	case runtime.ContentTypeProtobuf:
+		raw, ok := bytes.CutPrefix(body, protobufPrefix)
+		if !ok {
+			return nil, fmt.Errorf("no %q prefix", protobufPrefix)
+		}
+		var unknown runtime.Unknown
+		if err := unknown.Unmarshal(raw); err != nil {
+			return nil, err
+		}
+		got.Kind, got.APIVersion = unknown.Kind, unknown.APIVersion
+		if unknown.Kind == "Status" && unknown.APIVersion == "v1" {
+			var status metav1.Status
+			err := status.Unmarshal(unknown.Raw)
+			got.Details, got.Message, got.ResourceVersion = status.Details, status.Message, status.ResourceVersion
+			return &got, err
+		}
+		// Every object has its metadata in field 1; the other fields are skipped.
+		var object metav1.PartialObjectMetadata
+		err := object.Unmarshal(unknown.Raw)
+		got.ObjectMeta = object.ObjectMeta
+		return &got, err
+	}
+	return nil, fmt.Errorf("content type %q is neither JSON nor protobuf", contentType)
+}

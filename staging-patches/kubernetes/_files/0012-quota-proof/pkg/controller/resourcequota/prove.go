@@ -1,0 +1,101 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcequota
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+
+	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
+)
+
+// newConsistencyStore puts the quotas whose values wait back on the queue.
+func (rq *Controller) newConsistencyStore() consistencyutil.ConsistencyStore {
+	store := consistencyutil.NewIfProvided("resourcequota", nil)
+	consistencyutil.OnReady(store, rq.queue.Add)
+	return store
+}
+
+// protect has the store told of the caches, and quotas recalculated for what a relist shows to have been replaced under its name:
+// it is not told as a deletion then, as it would be by the watch that may have been ended for the relist.
+func (qm *QuotaMonitor) protect(store consistencyutil.ConsistencyStore) {
+	qm.consistencyStore = store
+	if !consistencyutil.Proves(store) {
+		return
+	}
+	filter := qm.updateFilter
+	qm.updateFilter = func(resource schema.GroupVersionResource, oldObj, newObj interface{}) bool {
+		return replaced(oldObj, newObj) || filter != nil && filter(resource, oldObj, newObj)
+	}
+}
+
+// replaced reports whether these are two objects.
+func replaced(oldObj, newObj interface{}) bool {
+	was, err := meta.Accessor(oldObj)
+	if err != nil {
+		return false
+	}
+	is, err := meta.Accessor(newObj)
+	return err == nil && was.GetUID() != is.GetUID()
+}
+
+// follow tells the store of the cache by which objects of the resource are counted.
+func (qm *QuotaMonitor) follow(resource schema.GroupVersionResource, shared informers.GenericInformer) {
+	if qm.consistencyStore != nil {
+		consistencyutil.Follow(qm.consistencyStore, resource.GroupResource(), shared.Informer().GetStore())
+	}
+}
+
+// keepUnproven leaves what would fall in usage as it was, and what would be new out, unless the caches by which it was counted
+// are proven fresh. Each value is proven by itself. later is true if nothing but a newer reading is wanted, for which the quota is back
+// on the queue, and there is nothing to publish before.
+func (rq *Controller) keepUnproven(ctx context.Context, resourceQuota *v1.ResourceQuota, usage v1.ResourceList) (later bool) {
+	rises, waits := false, false
+	for name, value := range usage {
+		old, known := resourceQuota.Status.Used[name]
+		if known && value.Cmp(old) >= 0 {
+			rises = rises || value.Cmp(old) > 0
+			continue
+		}
+		prove := consistencyutil.ProvePass
+		if !known {
+			prove = consistencyutil.ProveFirst
+		}
+		err := prove(ctx, string(name), rq.countedBy(name)...)
+		switch {
+		case err == nil:
+			rises = true
+			continue
+		case !consistencyutil.Again(err):
+			rises = true // It takes long, so the rest is published.
+		}
+		waits = true
+		if known {
+			usage[name] = old
+		} else {
+			delete(usage, name)
+		}
+	}
+	return waits && !rises
+}
+
+// countedBy are the resources of which the value is a sum.
+func (rq *Controller) countedBy(name v1.ResourceName) []schema.GroupResource {
+	var out []schema.GroupResource
+	for _, evaluator := range rq.registry.List() {
+		if len(evaluator.MatchingResources([]v1.ResourceName{name})) == 0 {
+			continue
+		}
+		out = append(out, evaluator.GroupResource())
+		if evaluator.GroupResource() == resourceapi.Resource("resourceclaims") {
+			out = append(out, v1.Resource("pods")) // It looks up the pods that claims were made for.
+		}
+	}
+	return out
+}

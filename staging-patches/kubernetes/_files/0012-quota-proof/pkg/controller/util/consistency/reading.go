@@ -1,0 +1,57 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistency
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// What follows is optionally implemented by a provider's store.
+type (
+	// ReadingStore can tell of single objects' values whether they are counted by fresh caches; see Follow, WithReading and
+	// ForgetReading.
+	ReadingStore interface {
+		Follow(resource schema.GroupResource, cache LastSyncRVGetter)
+		Reading(key string) Pass
+		ForgetReading(key string)
+	}
+	// FirstPass is a pass that ProveFirst asks.
+	FirstPass interface {
+		ProveFirst(ctx context.Context, action string, resources ...schema.GroupResource) error
+	}
+)
+
+// Follow tells the store of a cache that the controller reads, besides those that it was made with.
+func Follow(store ConsistencyStore, resource schema.GroupResource, cache LastSyncRVGetter) {
+	if s, ok := store.(ReadingStore); ok {
+		s.Follow(resource, cache)
+	}
+}
+
+// WithReading has ProvePass ask the store about what is read from its caches after this call, for the object with this key
+// on the controller's queue. That key comes back (OnReady) when it may be worth trying again what was refused. No value is
+// refused for ever.
+func WithReading(ctx context.Context, store ConsistencyStore, key string) context.Context {
+	if s, ok := store.(ReadingStore); ok {
+		return WithPass(ctx, s.Reading(key))
+	}
+	return ctx
+}
+
+// ProveFirst is ProvePass for a value that there is none of yet, and that must not be missing for long.
+func ProveFirst(ctx context.Context, action string, resources ...schema.GroupResource) error {
+	if p, ok := ctx.Value(passKey{}).(FirstPass); ok {
+		return p.ProveFirst(ctx, action, resources...)
+	}
+	return nil
+}
+
+// ForgetReading forgets what the object with this key waits for, as there is no such object any more.
+func ForgetReading(store ConsistencyStore, key string) {
+	if s, ok := store.(ReadingStore); ok {
+		s.ForgetReading(key)
+	}
+}

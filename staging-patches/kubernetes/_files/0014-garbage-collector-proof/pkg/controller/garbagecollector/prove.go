@@ -1,0 +1,71 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollector
+
+import (
+	goerrors "errors"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
+)
+
+// heldItem leaves an item, and what its queue knows of failures, alone: the guard puts it back.
+const heldItem workQueueItemAction = -1
+
+var errHeld = goerrors.New("the graph is not proven to have all dependents")
+
+// newGuard returns nil if nobody can tell whether the graph is complete.
+func (gb *GraphBuilder) newGuard() consistencyutil.GraphGuard {
+	return consistencyutil.GuardGraph(consistencyutil.NewIfProvided("garbagecollector", nil), consistencyutil.Graph{
+		Mark:         func(reached func()) { gb.graphChanges.Add(&event{reached: reached}) },
+		Monitored:    gb.monitored,
+		TrustAbsence: gb.absentOwnerCache.trust,
+	})
+}
+
+func (gb *GraphBuilder) monitored() []schema.GroupVersionResource {
+	gb.monitorLock.RLock()
+	defer gb.monitorLock.RUnlock()
+	return slices.Collect(maps.Keys(gb.monitors))
+}
+
+// followed is the handler to add for the resource.
+func (gb *GraphBuilder) followed(resource schema.GroupVersionResource, kind schema.GroupVersionKind, store cache.Store, handler cache.ResourceEventHandler) cache.ResourceEventHandler {
+	if gb.guard == nil {
+		return handler
+	}
+	namespaced := true // If it is unknown, it counts for every owner.
+	if mapping, err := gb.restMapper.RESTMapping(kind.GroupKind(), kind.Version); err == nil {
+		namespaced = mapping.Scope.Name() == meta.RESTScopeNameNamespace
+	}
+	return gb.guard.Follow(consistencyutil.GraphResource{GroupVersionResource: resource, Kind: kind.GroupKind(), Namespaced: namespaced}, store, handler)
+}
+
+// held reports whether dependents of the owner may be missing from the graph; the owner comes back to the queue then. The
+// graph must be read after this call.
+func (gb *GraphBuilder) held(owner *node, blocking bool, queue workqueue.TypedRateLimitingInterface[*node]) bool {
+	if gb.guard == nil {
+		return false
+	}
+	gvk := schema.FromAPIVersionAndKind(owner.identity.APIVersion, owner.identity.Kind)
+	return !gb.guard.Proven(consistencyutil.GraphOwner{
+		NamespacedName: types.NamespacedName{Namespace: owner.identity.Namespace, Name: owner.identity.Name},
+		Kind:           gvk.GroupKind(), UID: owner.identity.UID, Blocking: blocking,
+	}, func() { queue.Add(owner) })
+}
+
+// trust has the cache empty and in use, or out of use.
+func (c *ReferenceCache) trust(trusted bool) {
+	if trusted {
+		c.cache.Clear()
+	}
+	c.distrusted.Store(!trusted)
+}

@@ -1,0 +1,196 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fresh-kcm/fresh-kcm/test/benchmark/spec"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
+)
+
+const daemonSetName = "daemonset"
+
+// prepare has each controller do a little of its work once, and makes what must be there before the workload. The
+// little stays, so that it is nobody's deletion.
+func (t *turn) prepare(ctx context.Context) error {
+	t.say("warming up")
+	if err := t.makeDeployment(ctx, "warm-up", 1); err != nil {
+		return err
+	}
+	little := workload.Kinds{DaemonSets: 1, Jobs: 1, Replicas: 1, Node: t.cluster.Nodes().Names()[0]}
+	if err := little.Create(ctx, t.client, t.namespace, nil); err != nil {
+		return err
+	}
+	if err := t.deploymentsDone(ctx, 0); err != nil {
+		return err
+	}
+	if err := t.jobsDone(ctx, 0); err != nil {
+		return err
+	}
+	if d := t.spec.Workload.DaemonSet; d != nil && d.Roll {
+		return t.makeDaemonSet(ctx, *d)
+	}
+	return nil
+}
+
+// work does the workload and returns when its end state is reached.
+func (t *turn) work(ctx context.Context) error {
+	switch w := t.spec.Workload; {
+	case w.Deployments != nil:
+		return t.deployments(ctx, *w.Deployments)
+	case w.Jobs != nil:
+		return t.jobs(ctx, *w.Jobs)
+	case w.DaemonSet != nil && w.DaemonSet.Roll:
+		return t.rollDaemonSet(ctx)
+	case w.DaemonSet != nil:
+		return t.makeDaemonSet(ctx, *w.DaemonSet)
+	case w.NodesDie != nil:
+		return t.nodesDie(ctx, *w.NodesDie)
+	case w.Handover != nil:
+		return t.handover(ctx, *w.Handover)
+	case w.Idle != nil:
+		t.say("idle for %v", w.Idle.For.Duration)
+		return sleep(ctx, w.Idle.For.Duration)
+	}
+	return fmt.Errorf("%s has no workload", t.spec.Name)
+}
+
+func (t *turn) deployments(ctx context.Context, d spec.Deployments) error {
+	t.say("making %d Deployments of %d pods", d.Count, d.Replicas)
+	for i := range d.Count {
+		if err := t.makeDeployment(ctx, fmt.Sprintf("deployment-%03d", i), d.Replicas); err != nil {
+			return err
+		}
+	}
+	if err := t.deploymentsDone(ctx, d.Count); err != nil {
+		return err
+	}
+	t.say("rolling %d Deployments of %d pods", d.Count, d.Replicas)
+	for i := range d.Count {
+		_, err := t.client.AppsV1().Deployments(t.namespace).Patch(ctx, fmt.Sprintf("deployment-%03d", i), types.StrategicMergePatchType, nextImage, metav1.PatchOptions{})
+		if err != nil {
+			return err
+		}
+	}
+	return t.deploymentsDone(ctx, d.Count)
+}
+
+func (t *turn) makeDeployment(ctx context.Context, name string, replicas int32) error {
+	d := workload.Deployment(name, replicas)
+	d.Namespace = t.namespace
+	_, err := t.client.AppsV1().Deployments(t.namespace).Create(ctx, d, metav1.CreateOptions{})
+	return err
+}
+
+// deploymentsDone waits until so many Deployments are done, and that of the warm-up.
+func (t *turn) deploymentsDone(ctx context.Context, count int) error {
+	return t.eventually(ctx, "all Deployments to be done", func() (bool, error) {
+		list, err := t.client.AppsV1().Deployments(t.namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return false, err
+		}
+		done := 0
+		for i := range list.Items {
+			if deploymentDone(&list.Items[i]) {
+				done++
+			}
+		}
+		return done == count+1, nil
+	})
+}
+
+func deploymentDone(d *appsv1.Deployment) bool {
+	want, s := *d.Spec.Replicas, d.Status
+	return s.ObservedGeneration == d.Generation && s.Replicas == want && s.UpdatedReplicas == want && s.AvailableReplicas == want
+}
+
+func (t *turn) jobs(ctx context.Context, j spec.Jobs) error {
+	t.say("running %d Jobs of %d pods", j.Count, j.Pods)
+	for i := range j.Count {
+		job := workload.Job(fmt.Sprintf("job-%04d", i), j.Pods)
+		job.Namespace = t.namespace
+		if _, err := t.client.BatchV1().Jobs(t.namespace).Create(ctx, job, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return t.jobsDone(ctx, j.Count)
+}
+
+// jobsDone waits until so many Jobs are complete, and that of the warm-up.
+func (t *turn) jobsDone(ctx context.Context, count int) error {
+	return t.eventually(ctx, "all Jobs to be complete", func() (bool, error) {
+		list, err := t.client.BatchV1().Jobs(t.namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return false, err
+		}
+		done := 0
+		for i := range list.Items {
+			if jobComplete(&list.Items[i]) {
+				done++
+			}
+		}
+		return done == count+1, nil
+	})
+}
+
+func jobComplete(job *batchv1.Job) bool {
+	for _, c := range job.Status.Conditions {
+		if c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *turn) makeDaemonSet(ctx context.Context, d spec.DaemonSet) error {
+	t.say("making a DaemonSet on %d nodes", t.spec.Nodes)
+	ds := workload.DaemonSet(daemonSetName, workload.MaxUnavailable(max(d.MaxUnavailable, 1)))
+	ds.Namespace = t.namespace
+	if _, err := t.client.AppsV1().DaemonSets(t.namespace).Create(ctx, ds, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	return t.daemonSetDone(ctx)
+}
+
+func (t *turn) rollDaemonSet(ctx context.Context) error {
+	t.say("rolling a DaemonSet on %d nodes", t.spec.Nodes)
+	_, err := t.client.AppsV1().DaemonSets(t.namespace).Patch(ctx, daemonSetName, types.StrategicMergePatchType, nextImage, metav1.PatchOptions{})
+	if err != nil {
+		return err
+	}
+	return t.daemonSetDone(ctx)
+}
+
+func (t *turn) daemonSetDone(ctx context.Context) error {
+	return t.eventually(ctx, "the DaemonSet to be done", func() (bool, error) {
+		ds, err := t.client.AppsV1().DaemonSets(t.namespace).Get(ctx, daemonSetName, metav1.GetOptions{ResourceVersion: "0"})
+		if err != nil {
+			return false, ignoreNotFound(err)
+		}
+		want, s := int32(t.spec.Nodes), ds.Status
+		return s.ObservedGeneration == ds.Generation && s.DesiredNumberScheduled == want && s.CurrentNumberScheduled == want &&
+			s.UpdatedNumberScheduled == want && s.NumberAvailable == want, nil
+	})
+}
+
+// nextImage changes a template.
+var nextImage = []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"` + workload.Image + `:next"}]}}}}`)
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}

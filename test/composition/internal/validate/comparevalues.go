@@ -1,0 +1,74 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+)
+
+// moreWithheld is by how much longer a value may be withheld on average if no fault touches what it depends on.
+const moreWithheld = 300 * time.Millisecond
+
+// compareValues says where ours publishes values later than stock, or asks more of the server for them.
+func compareValues(s schedule.Schedule, stock, ours Record) []Violation {
+	var out []Violation
+	add := func(rule, format string, args ...any) {
+		out = append(out, Violation{rule, fmt.Sprintf(format, args...)})
+	}
+	for _, v := range s.Values() {
+		fault := s.TouchedValue(v)
+		owner := ownerOf(v)
+		for what, n := range ours.Requests[owner] {
+			more := stock.Requests[owner][what]*5/4 + moreRequests
+			if fault > 0 {
+				more += stock.Requests[owner][what] // What waits is published by itself, after the rest.
+			}
+			if n > more {
+				add("requests", "%s: %d times %s, stock %d", owner, n, what, stock.Requests[owner][what])
+			}
+		}
+		for _, c := range []struct {
+			rule        string
+			ours, stock []Span
+		}{{"withheld", ours.Withheld[v], stock.Withheld[v]}, {"overdone", ours.Overdone[v], stock.Overdone[v]}} {
+			ourMean, ourMost, ourAll, ourOpen := sum(c.ours)
+			mean, most, all, open := sum(c.stock)
+			limit := moreMost
+			if v.Kind == schedule.PodGCValue {
+				limit += arms.PodGCPeriod // What has just missed a pass waits for the next.
+			}
+			if fault > 0 {
+				limit = fault + afterFault
+			}
+			switch {
+			case ourOpen && !open && ourMost > most+limit:
+				add("end", "%s: %s not ended for the last %s, stock's is", v, c.rule, c.ours[len(c.ours)-1].For)
+			case open:
+			case fault > 0 && ourAll > all*5/4+limit, v.Kind == schedule.PodGCValue && ourAll > all*5/4+limit:
+				add(c.rule, "%s: %s in %d times, stock %s in %d", v, ourAll, len(c.ours), all, len(c.stock))
+			case fault > 0 || v.Kind == schedule.PodGCValue:
+			case ourMean > mean+moreWithheld && ourAll > all+moreWithheld:
+				add(c.rule, "%s: mean %s of %d, stock %s of %d", v, ourMean, len(c.ours), mean, len(c.stock))
+			case ourMost > most+limit:
+				add(c.rule, "%s: most %s, stock %s", v, ourMost, most)
+			}
+		}
+	}
+	return out
+}
+
+// ownerOf is the object by which the requests for a value are counted.
+func ownerOf(v schedule.Value) model.Owner {
+	if v.Kind == schedule.PodGCValue {
+		return podGCOwner
+	}
+	owner := model.Owner{Kind: v.Kind}
+	owner.Namespace, owner.Name = v.Namespace, v.Name
+	return owner
+}

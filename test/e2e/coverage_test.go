@@ -1,0 +1,102 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/inventory"
+)
+
+const coverageHead = `# Is my controller safe?
+
+Every controller of kube-controller-manager 1.37 reads from caches that may be stale. This page says, for each of the %d and for each
+write that upstream's roles permit to it, what happens then with Fresh KCM and both feature gates on. ` + "`make update`" + ` writes it from
+[pkg/inventory](../pkg/inventory); tests hold that against upstream's list of controllers, upstream's roles, and every write of every
+scenario. What was measured is in [status](status.md); the words are in the [glossary](glossary.md).
+
+| | On a stale cache | Controllers |
+|---|---|---|
+`
+
+// modes are how the page names what stands between a write and a stale cache.
+var modes = []struct {
+	mode        inventory.Mode
+	name, means string
+}{
+	{inventory.View, "waits", "The write waits until the caches have the controller's own writes, or are proven fresh."},
+	{inventory.Bounded, "waits for a time", "The same, for a limited time. After that the controller goes on as stock upstream does."},
+	{inventory.InCode, "guarded", "The request carries the UID or the resource version of what it was decided on, or a live read precedes it."},
+	{inventory.Exempt, "harmless", "The write is repeated, refused or late, and harms nothing."},
+	{inventory.Open, "as stock", "The write may do harm, as it may on stock upstream."},
+}
+
+func modeName(mode inventory.Mode) string {
+	for _, m := range modes {
+		if m.mode == mode {
+			return m.name
+		}
+	}
+	return string(mode)
+}
+
+// coveragePage is docs/coverage.md.
+func coveragePage(controllers []inventory.Controller) string {
+	controllers = slices.SortedFunc(slices.Values(controllers), func(a, b inventory.Controller) int { return strings.Compare(a.Name, b.Name) })
+	var page strings.Builder
+	fmt.Fprintf(&page, coverageHead, len(controllers))
+	for _, m := range modes {
+		n := 0
+		for _, c := range controllers {
+			if c.Mode() == m.mode {
+				n++
+			}
+		}
+		fmt.Fprintf(&page, "| %s | %s | %d |\n", m.name, m.means, n)
+	}
+	page.WriteString("\nA controller counts where the write that is protected least does.\n\n| Controller | Write | | Why | Scenarios |\n|---|---|---|---|---|\n")
+	for _, c := range controllers {
+		name := "**" + c.Name + "**"
+		if len(c.Rules) == 0 {
+			fmt.Fprintf(&page, "| %s | events | harmless | Nothing acts on events. | |\n", name)
+		}
+		for _, r := range c.Rules {
+			var scenarios []string
+			for _, n := range r.Scenarios {
+				scenarios = append(scenarios, fmt.Sprint(n))
+			}
+			fmt.Fprintf(&page, "| %s | %s %s | %s | %s | %s |\n", name, strings.ReplaceAll(r.Verbs, " ", ", "),
+				"`"+strings.ReplaceAll(r.Resources, " ", "`, `")+"`", modeName(r.Mode), r.Why, strings.Join(scenarios, ", "))
+			name = ""
+		}
+	}
+	return page.String()
+}
+
+// TestCoverage proves that docs/coverage.md is of the inventory, and that the scenarios which it names exist. hack/update-scenarios.sh
+// writes it.
+func TestCoverage(t *testing.T) {
+	file := filepath.Join("..", "..", "docs", "coverage.md")
+	want := coveragePage(inventory.Controllers())
+	if os.Getenv("UPDATE") == "1" {
+		require.NoError(t, os.WriteFile(file, []byte(want), 0o644))
+	}
+	got, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, want, string(got), "docs/coverage.md is not of pkg/inventory: run hack/update-scenarios.sh")
+	for _, c := range inventory.Controllers() {
+		for _, r := range c.Rules {
+			for _, n := range r.Scenarios {
+				require.True(t, slices.ContainsFunc(indexed, func(e indexEntry) bool { return e.number == n }), "%s: there is no scenario %d", c.Name, n)
+			}
+		}
+	}
+}

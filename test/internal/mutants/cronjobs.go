@@ -1,0 +1,40 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+// cronJobs are the protections of CronJob that tests are about.
+var cronJobs = []Tested{
+	{
+		Mutant: Mutant{
+			Name: "cronjob-goes-on", Protection: "a CronJob that can be neither proven nor read runs all the same after a time", File: cronJob + "prove.go",
+			Old: "return cronJob, since.Add(limit)",
+			New: "return cronJob, since.Add(limit + time.Hour)",
+		},
+		Package: "pkg/wiring", Test: "TestCronJobRunsByWhatTheServerHas/stale,_no_read",
+	},
+	{
+		Mutant: Mutant{
+			Name: "cronjob-once", Protection: "a CronJob goes on so once for a run that is due", File: cronJob + "prove.go",
+			Old: "due.After(since) {",
+			New: "due.After(since) && false {",
+		},
+		Package: "pkg/wiring", Test: "TestCronJobRunsByWhatTheServerHas/no_read,_each_minute_once",
+	},
+	{
+		Mutant: Mutant{
+			Name: "cronjob-one-list", Protection: "one list of the server serves all CronJobs that wait", File: cronJob + "prove.go",
+			Old: "if !w.at.Before(asOf) && (",
+			New: "if !w.at.Before(asOf) && false && (",
+		},
+		Package: "pkg/wiring", Test: "TestManyCronJobsAreReadAtOnce",
+	},
+	{
+		Mutant: Mutant{
+			Name: "cronjob-history", Protection: "finished Jobs are deleted only for a CronJob that is proven fresh", File: cronJob + "cronjob_controllerv2.go",
+			Old: "if numToDelete <= 0 || jm.prove(ctx) != nil {",
+			New: "if numToDelete <= 0 {",
+		},
+		Package: "pkg/wiring", Test: "TestFinishedJobsAreDeletedByAProvenLimit/stale",
+	},
+}

@@ -1,0 +1,141 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+const (
+	breaker = "pkg/nodebreaker"
+	guards  = "pkg/evictionguard"
+)
+
+// nodes are the mutants of node lifecycle and of evictions.
+var nodes = []Tested{
+	{
+		Mutant: Mutant{
+			Name: "lost-event", Protection: "a node is read from the server before its pods are evicted, as an event may be lost", File: guards + "/taint.go",
+			Old: "check = g.checks.begin(e.Node, g.gate.busy())",
+			New: "_ = g.checks.begin",
+		},
+		Package: guards, Test: "TestLostEvent",
+	},
+	{
+		Mutant: Mutant{
+			Name: "each-try", Protection: "each try of an eviction is decided anew", File: guards + "/taint.go",
+			Old: "refuted || view.old() {",
+			New: "refuted || view.old() && false {",
+		},
+		Package: guards, Test: "TestEachTryIsDecidedAnew",
+	},
+	{
+		Mutant: Mutant{
+			Name: "re-taint", Protection: "a taint that went and came back is another taint", File: guards + "/taintview.go",
+			Old: "return apiequality.Semantic.DeepEqual(t, taint) }",
+			New: "return t.MatchTaint(&taint) }",
+		},
+		Package: guards, Test: "TestSameTaints",
+	},
+	{
+		Mutant: Mutant{
+			Name: "relisted-taint", Protection: "a taint of another time that a list shows is another taint", File: guards + "/taint.go",
+			Old: "seen := g.relists.after(e.Node, e.Start)",
+			New: "seen := e.Start",
+		},
+		Package: guards, Test: "TestTaintsShownByAList/taint_of_another_time,_by_a_list,guarded=true",
+	},
+	{
+		Mutant: Mutant{
+			Name: "node-list", Protection: "many live reads of nodes become one list", File: guards + "/nodelist.go",
+			Old: "if l.Wanted() < fewReads || !l.mayList() {",
+			New: "if l.Wanted() < fewReads || !l.mayList() || true {",
+		},
+		Package: guards, Test: "TestManyNodesAreListed",
+	},
+	{
+		Mutant: Mutant{
+			Name: "dead-age", Protection: "a node that was confirmed dead is proven again after 2 s", File: breaker + "/verify.go",
+			Old: "if time.Since(dead) <= nodeAge && seen",
+			New: "if !dead.IsZero() && seen",
+		},
+		Package: breaker, Test: "TestConfirmedDeadGrowsOld",
+	},
+	{
+		Mutant: Mutant{
+			Name: "vain-proofs", Protection: "a proof of the nodes that fails is not asked for again for each node", File: breaker + "/verify.go",
+			Old: "vain := time.Since(n.unproven) < proofRetry",
+			New: "vain := time.Since(n.unproven) < 0",
+		},
+		Package: breaker, Test: "TestNodesAreProvenInVainOnce",
+	},
+	{
+		Mutant: Mutant{
+			Name: "repair", Protection: "nodes that post their status are repaired while the leases cannot be read", File: breaker + "/nodes.go",
+			Old: "	n.hold(ctx, err)\n	return true\n}",
+			New: "	n.hold(ctx, err)\n	return err == nil\n}",
+		},
+		Package: "pkg/wiring", Test: "TestNodesThatPostAreNotHeld",
+	},
+	{
+		Mutant: Mutant{
+			Name: "judged-again", Protection: "a device's taint that came while another was judged is judged in turn", File: controllers + "devicetainteviction/guard.go",
+			Old: "case !now.equal(&eviction):",
+			New: "case !now.equal(&eviction) && false:",
+		},
+		Package: guards, Test: "TestDeviceTaintReplacedWhileJudged/guarded=true",
+	},
+	{
+		Mutant: Mutant{
+			Name: "own-lane", Protection: "lists of leases do not wait for the budget behind all reads of nodes", File: "pkg/livereads/budget.go",
+			Old: "l := lane{controller, resource}",
+			New: "l := lane{controller: controller}",
+		},
+		Package: breaker, Test: "TestListsBesideReadsOfNodes",
+	},
+	{
+		Mutant: Mutant{
+			Name: "own-timeout", Protection: "the wait for the budget takes nothing from the time of a live read", File: "pkg/livereads/budget.go",
+			Old: "resource, func(context.Context) error {\n		ctx, cancel := context.WithTimeout(ctx, timeout)",
+			New: "resource, func(ctx context.Context) error {\n		ctx, cancel := context.WithTimeout(ctx, timeout)",
+		},
+		Package: "pkg/livereads", Test: "TestALiveReadHasItsTimeForItself",
+	},
+	{
+		Mutant: Mutant{
+			Name: "large-pages", Protection: "the leases of 15,000 nodes are listed in three pages", File: breaker + "/leases.go",
+			Old: "	pageSize = 5000\n",
+			New: "	pageSize = 500\n",
+		},
+		Package: breaker, Test: "TestManyNodesWithHeldLeases/15000_nodes,_answers_after_1s",
+	},
+	{
+		Mutant: Mutant{
+			Name: "list-interval", Protection: "lists of leases are as far apart as they have pages", File: breaker + "/leases.go",
+			Old: "min(time.Duration(max(pages, 1))*pageInterval, grace/2)",
+			New: "min(pageInterval, grace/2)",
+		},
+		Package: breaker, Test: "TestManyNodesWithHeldLeases/15000_nodes,_answers_after_1s",
+	},
+	{
+		Mutant: Mutant{
+			Name: "list-dropped", Protection: "the list of leases is dropped once the breaker is closed", File: breaker + "/nodes.go",
+			Old: "		n.leases.list = nil\n",
+			New: "		_ = n.leases.list\n",
+		},
+		Package: breaker, Test: "TestManyNodesWithHeldLeases/1000_nodes,_answers_after_0s",
+	},
+	{
+		Mutant: Mutant{
+			Name: "off-pass", Protection: "a pass waits 2 s at most for a list of leases when it begins", File: breaker + "/nodes.go",
+			Old: "timer := time.NewTimer(refreshWait)",
+			New: "timer := time.NewTimer(time.Hour)",
+		},
+		Package: breaker, Test: "TestAPassDoesNotWaitForASlowList/when_it_begins",
+	},
+	{
+		Mutant: Mutant{
+			Name: "off-workers", Protection: "the workers of a pass wait 2 s at most for lists of leases", File: breaker + "/nodes.go",
+			Old: "time.AfterFunc(refreshWait, func() { close(enough) })",
+			New: "time.AfterFunc(time.Hour, func() { close(enough) })",
+		},
+		Package: breaker, Test: "TestAPassDoesNotWaitForASlowList/by_its_workers",
+	},
+}

@@ -1,0 +1,83 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const shippedPage = root + "/docs/protection.md"
+
+// A run of a part reads the page, and writes the rows of other parts as they were.
+func TestPageIsReadAsItIsWritten(t *testing.T) {
+	page, err := ReadPage(shippedPage)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "page.md")
+	require.NoError(t, page.Write(file))
+	want, err := os.ReadFile(shippedPage)
+	require.NoError(t, err)
+	got, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(got))
+}
+
+func TestPageReplacesRows(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "page.md")
+	first, second := Scenario{2, "first"}, Scenario{10, "second, with a comma"}
+	page, err := ReadPage(file)
+	require.NoError(t, err)
+	page.Holds(first, "holds")
+	page.Add(ScenarioRow{Scenario: first, Without: "all", By: "gates", CaughtBy: "S1 a", Also: "S2 b; S3 c", Commit: "1"})
+	page.Add(ScenarioRow{Scenario: second, Without: "x", By: "mutant `x`", CaughtBy: "S1 a", Commit: "1"})
+	page.AddTest(TestRow{Without: "y", Mutant: "y", CaughtBy: "`TestY` in pkg/y", Commit: "1"})
+	require.NoError(t, page.Write(file))
+
+	page, err = ReadPage(file)
+	require.NoError(t, err)
+	page.Holds(second, "holds")
+	page.Add(ScenarioRow{Scenario: first, Without: "all", By: "gates", CaughtBy: "S1 a", Commit: "2"})
+	page.AddTest(TestRow{Without: "y", Mutant: "y", CaughtBy: "`TestY` in pkg/y", Commit: "2"})
+	page.AddTest(TestRow{Without: "a", Mutant: "a", CaughtBy: "`TestA` in pkg/a", Commit: "2"})
+	require.NoError(t, page.Write(file))
+	page, err = ReadPage(file)
+	require.NoError(t, err)
+	require.Equal(t, []ScenarioRow{
+		{Scenario: first, Without: "all", By: "gates", CaughtBy: "S1 a", with: "holds", Commit: "2"},
+		{Scenario: second, Without: "x", By: "mutant `x`", CaughtBy: "S1 a", with: "holds", Commit: "1"},
+	}, page.scenarios)
+	require.Equal(t, []TestRow{{"a", "a", "`TestA` in pkg/a", "2"}, {"y", "y", "`TestY` in pkg/y", "2"}}, page.tests)
+}
+
+func TestPageOfAnotherFormIsRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "page.md")
+	require.NoError(t, os.WriteFile(file, []byte("| Without | Mutant | Caught by | Commit |\n|---|---|---|---|\n| a | `a` | b |\n"), 0o644))
+	_, err := ReadPage(file)
+	require.ErrorContains(t, err, "3 cells in place of 4")
+}
+
+// What a test has to miss it was seen to miss, and nothing is told of what is no mutant any more.
+func TestPageHasEveryTest(t *testing.T) {
+	page, err := ReadPage(shippedPage)
+	require.NoError(t, err)
+	var want, got []string
+	for _, m := range Tests() {
+		want = append(want, m.Name)
+	}
+	for _, row := range page.tests {
+		got = append(got, row.Mutant)
+		require.NotEmpty(t, row.CaughtBy)
+	}
+	require.ElementsMatch(t, want, got, "run make protection MUTANTS='...'")
+	for _, row := range page.scenarios {
+		if name, ok := strings.CutPrefix(row.By, "mutant "); ok {
+			_, err := Find(unquoted(name))
+			require.NoError(t, err)
+		}
+	}
+}

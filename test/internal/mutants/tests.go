@@ -1,0 +1,403 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+import "slices"
+
+// Tested is a protection that a test of one package has to miss.
+type Tested struct {
+	Mutant
+	// Package is the test's, from the root of the checkout; Test is the test, or subtest, that must fail.
+	Package, Test string
+	// Rule, of a random history, is the one that ours must break.
+	Rule string
+}
+
+// Tests returns every mutant that a test has to find.
+func Tests() []Tested { return slices.Concat(composition(), tested, nodes, cronJobs) }
+
+var tested = []Tested{
+	{
+		Mutant: Mutant{
+			Name: "owner-unchanged", Protection: "a deletion is not made for an owner that has changed since it was read", File: "pkg/wiring/view.go",
+			Old: "return v.own.unchanged()",
+			New: "return true",
+		},
+		Package: "pkg/wiring", Test: "TestADeletionDependsOnItsOwnerAndItsPods/spec_of_the_set",
+	},
+	{
+		Mutant: Mutant{
+			Name: "pods-unchanged", Protection: "a deletion is not made for pods that have changed since they were counted", File: "pkg/wiring/view.go",
+			Old: "v.pods != nil && v.pods.unchanged()",
+			New: "v.pods != nil",
+		},
+		Package: "pkg/wiring", Test: "TestADeletionDependsOnItsOwnerAndItsPods/a_pod_changed",
+	},
+	{
+		Mutant: Mutant{
+			Name: "read-again", Protection: "what a deletion rests on is read again if its proofs took longer than a proof may be old", File: "pkg/wiring/store.go",
+			Old: "time.Since(began.at) > proofAge {",
+			New: "time.Since(began.at) > proofAge && false {",
+		},
+		Package: "pkg/wiring", Test: "TestADeletionIsNotForWhatWasReadLongAgo",
+	},
+	{
+		Mutant: Mutant{
+			Name: "slow-proof", Protection: "a reconcile waits a second at most for proofs of a slow server", File: "pkg/wiring/ask.go",
+			Old: "timer := time.NewTimer(wait)",
+			New: "timer := time.NewTimer(time.Hour)",
+		},
+		Package: "pkg/wiring", Test: "TestASlowProofHoldsNoWorker",
+	},
+	{
+		Mutant: Mutant{
+			Name: "prove-ahead", Protection: "what could not be proven of a view is proven before the next one is taken", File: "pkg/wiring/store.go",
+			Old: "	s.ahead[owner] = &ahead{resources: resources, asOf: asOf}\n",
+			New: "	_ = &ahead{resources: resources, asOf: asOf}\n",
+		},
+		Package: "pkg/wiring", Test: "TestASlowProofIsNotForMuchLater",
+	},
+	{
+		Mutant: Mutant{
+			Name: "go-on", Protection: "deletions go on as upstream's where nothing can ever be proven", File: "pkg/wiring/store.go",
+			Old: "return now.Sub(since) >= goOnAfter",
+			New: "return now.Sub(since) < 0",
+		},
+		Package: "pkg/wiring", Test: "TestDeletionsGoOnWhereVersionsCannotBeCompared",
+	},
+	{
+		Mutant: Mutant{
+			Name: "relist-owed", Protection: "a deletion needs the proof that a relist left owing", File: "pkg/wiring/store.go",
+			Old: `resources = s.needed(resources)
+`,
+			New: `_ = s.needed(resources)
+`,
+		},
+		Package: "pkg/wiring", Test: "TestRepairGoesOnWithoutTheProofOfARelist",
+	},
+	{
+		Mutant: Mutant{
+			Name: "claim", Protection: "a StatefulSet and its pods are proven before a claim gets an owner that takes it along", File: "_output/staging/kubernetes/pkg/controller/statefulset/stateful_pod_control.go",
+			Old: "if err := om.proveClaim(claim); err != nil {",
+			New: "if err := om.proveClaim(claim); err != nil && false {",
+		},
+		Package: "pkg/wiring", Test: "TestAClaimGetsNoOwnerUnproven",
+	},
+	{
+		Mutant: Mutant{
+			Name: "live-read", Protection: "a deletion does not wait for the proof of a large cache that stands still", File: "pkg/wiring/live.go",
+			Old: "if s.live.shows(ctx, s.name, v, resource) {",
+			New: "if s.live.shows(ctx, s.name, v, resource) && false {",
+		},
+		Package: "pkg/wiring", Test: "TestADeletionDoesNotWaitForTheProofOfALargeQuietCache",
+	},
+	{
+		Mutant: Mutant{
+			Name: "delete-by-uid", Protection: "a deletion is waited for by the UID of the object, whatever version the answer has", File: "pkg/transport/record.go",
+			Old: "	w.store.Deleted(",
+			New: "	if got.ResourceVersion != \"\" {\n		return nil\n	}\n	w.store.Deleted(",
+		},
+		Package: "pkg/wiring", Test: "TestWritesAreRecorded",
+	},
+	{
+		Mutant: Mutant{
+			Name: "no-op-update", Protection: "an update that changes nothing is no write", File: "pkg/wiring/store.go",
+			Old: "if sent.Suspect(answer.ResourceVersion) && s.holds(resource, answer) {",
+			New: "if sent.Suspect(answer.ResourceVersion) && s.holds(resource, answer) && false {",
+		},
+		Package: "pkg/wiring", Test: "TestAnUpdateThatChangesNothingIsNoWrite",
+	},
+	{
+		Mutant: Mutant{
+			Name: "resend", Protection: "a creation is not sent again by client-go while nobody knows whether the first was carried out", File: "pkg/transport/record.go",
+			Old: "err == nil && w.createsAnother() {",
+			New: "err == nil && w.createsAnother() && false {",
+		},
+		Package: "pkg/wiring", Test: "TestACreationIsNotSentAgainUnseen",
+	},
+	{
+		Mutant: Mutant{
+			Name: "path-prefix", Protection: "writes are recorded behind a URL with a path prefix", File: "pkg/transport/endpoint.go",
+			Old: "strings.CutPrefix(req.URL.Path, string(e))",
+			New: `strings.CutPrefix(req.URL.Path, "")`,
+		},
+		Package: "pkg/wiring", Test: "TestProtectionBehindAPathPrefix",
+	},
+	{
+		Mutant: Mutant{
+			Name: "unreadable-path", Protection: "a write that cannot be read leaves upstream's expectations in force, and is counted", File: "pkg/transport/record.go",
+			Old: `w.unrecorded(metrics.PathUnreadable, errors.New("its path names no resource"))`,
+			New: "_ = errors.New(metrics.PathUnreadable)",
+		},
+		Package: "pkg/wiring", Test: "TestWritesToAPathThatIsNotKnown",
+	},
+	{
+		Mutant: Mutant{
+			Name: "one-settler", Protection: "lost answers take one goroutine for a resource", File: "pkg/wiring/settle.go",
+			Old: "if kick, ok := u.settling[resource]; ok {",
+			New: "if kick, ok := u.settling[resource]; ok && len(u.owners) > 8 {",
+		},
+		Package: "pkg/wiring", Test: "TestManyLostAnswersTakeOneGoroutine",
+	},
+	{
+		Mutant: Mutant{
+			Name: "followed", Protection: "the outcome of a lost write is not settled before a later write was made", File: "pkg/wiring/unsettled.go",
+			Old: "	return !o.followed.IsZero()\n",
+			New: "	return true\n",
+		},
+		Package: "pkg/wiring", Test: "TestALostWriteIsFollowedByAnother/leader_election",
+	},
+	{
+		Mutant: Mutant{
+			Name: "lost-listed", Protection: "owners that wait for the outcome of a lost write are on /stalenessz", File: "pkg/wiring/unsettled.go",
+			Old: "		if out.Wants(at) {\n",
+			New: "		if out.Wants(at) && false {\n",
+		},
+		Package: "pkg/wiring", Test: "TestLostAnswersAreListed",
+	},
+	{
+		Mutant: Mutant{
+			Name: "stalled-relist", Protection: "an informer lists anew if the watch after a stalled one is stalled as well", File: "pkg/transport/watches.go",
+			Old: "if b.relists = n > 1 && b.bytes.Load() == 0; b.relists {",
+			New: "if n > 1 && b.bytes.Load() == 0 && false {",
+		},
+		Package: "pkg/transport", Test: "TestWatchThatBringsNothingAgainIsFollowedByAList",
+	},
+	{
+		Mutant: Mutant{
+			Name: "rare-ends", Protection: "watches of a resource are not ended again so soon", File: "pkg/transport/watches.go",
+			Old: "now.Sub(e.last) < max(e.interval, minEndInterval) {",
+			New: "now.Sub(e.last) < max(e.interval, minEndInterval) && false {",
+		},
+		Package: "pkg/transport", Test: "TestEndsAreRare",
+	},
+	{
+		Mutant: Mutant{
+			Name: "handler-lag", Protection: "it is known for how long a handler has been behind its cache", File: "pkg/stalenessmonitor/backlog.go",
+			Old: "return max(0, now.Sub(b.marks[i].at))",
+			New: "return max(0, b.marks[i].at.Sub(now))",
+		},
+		Package: "pkg/wiring", Test: "TestABacklogIsSeen",
+	},
+	{
+		Mutant: Mutant{
+			Name: "handed-over", Protection: "what is delivered is what a handler has returned from, not what it was given", File: "pkg/wiring/handlers.go",
+			Old: `	h.ResourceEventHandler.OnUpdate(was, object)
+	h.tell(object)`,
+			New: `	h.tell(object)
+	h.ResourceEventHandler.OnUpdate(was, object)`,
+		},
+		Package: "pkg/wiring", Test: "TestAHandlerThatHangs",
+	},
+	{
+		Mutant: Mutant{
+			Name: "list-ends-hold", Protection: "only a list ends the hold after a rewind, and no event from before it", File: "pkg/rvtracker/line.go",
+			Old: "moved < 0 || moved > 0 && !l.tellsReplace",
+			New: "moved != 0",
+		},
+		Package: "pkg/rvtracker", Test: "TestAnEventFromBeforeTheRestoreEndsNoHold",
+	},
+	{
+		Mutant: Mutant{
+			Name: "hold-bounded", Protection: "a hold after a rewind ends after 5 min if the server answers and no list comes", File: "pkg/rvtracker/safety.go",
+			Old: "now.Sub(s.answering) >= t.opts.MaxWait && (s.held || s.doubted) {",
+			New: "now.Sub(s.answering) >= t.opts.MaxWait && (s.held || s.doubted) && false {",
+		},
+		Package: "pkg/rvtracker", Test: "TestAHoldIsBoundedThoughNoListComes",
+	},
+	{
+		Mutant: Mutant{
+			Name: "relist-bounded", Protection: "a hold after a relist is bounded, so that repair goes on", File: "pkg/rvtracker/relist.go",
+			Old: "return d != nil && d.asked && now.Sub(d.since) >= limit",
+			New: "return d != nil && d.asked && now.Sub(d.since) >= limit && false",
+		},
+		Package: "pkg/rvtracker", Test: "TestARelistHoldIsBounded",
+	},
+	{
+		Mutant: Mutant{
+			Name: "own-history", Protection: "a rewind of an aggregated API is confirmed by a core resource before all informers list anew", File: "pkg/rvtracker/doubt.go",
+			Old: "return core(resource) || resource.Resource",
+			New: "return core(resource) || true || resource.Resource",
+		},
+		Package: "pkg/rvtracker", Test: "TestAHistoryOfItsOwnConcernsNobodyElse",
+	},
+	{
+		Mutant: Mutant{
+			Name: "relists-spaced", Protection: "relists of all informers are spaced, further and further apart", File: "pkg/rvtracker/doubt.go",
+			Old: "if now.Before(p.next) {",
+			New: "if now.Before(p.next) && false {",
+		},
+		Package: "pkg/rvtracker", Test: "TestRelistsOfAllAreSpaced",
+	},
+	{
+		Mutant: Mutant{
+			Name: "flapping-hooks", Protection: "definitions that flap leave no observers behind", File: "pkg/rvtracker/tracker.go",
+			Old: "h, known := t.hooks[store]",
+			New: "h, known := (*hook)(nil), false",
+		},
+		Package: "pkg/rvtracker", Test: "TestNothingGrowsWhenDiscoveryFlaps",
+	},
+	{
+		Mutant: Mutant{
+			Name: "request-timeout", Protection: "a request about a definition that is gone ends", File: "pkg/freshness/client.go",
+			Old: "ctx, cancel := context.WithTimeout(ctx, c.timeout(gvr))",
+			New: "ctx, cancel := context.WithCancel(ctx)",
+		},
+		Package: "pkg/wiring", Test: "TestNoGoroutineIsLeftOfDefinitionsThatAreGone",
+	},
+	{
+		Mutant: Mutant{
+			Name: "slow-log", Protection: "nothing is logged with the tracker's lock held", File: "pkg/rvtracker/note.go",
+			Old: "t.note(func() { logger.Info(msg, keysAndValues...) })",
+			New: "logger.Info(msg, keysAndValues...)",
+		},
+		Package: "pkg/rvtracker", Test: "TestASlowLogHoldsUpNobody",
+	},
+	{
+		Mutant: Mutant{
+			Name: "gone-series", Protection: "no series come back of definitions that are gone", File: "pkg/metrics/staleness.go",
+			Old: "if _, gone := s.gone[r]; !gone {",
+			New: "if _, gone := s.gone[r]; !gone || true {",
+		},
+		Package: "pkg/metrics", Test: "TestNothingIsKeptOfDefinitionsThatAreGone",
+	},
+	{
+		Mutant: Mutant{
+			Name: "answer-limit", Protection: "what is read of an answer to a proof is limited in bytes", File: "pkg/freshness/client.go",
+			Old: "if b.left -= n; b.left < 0 {",
+			New: "if b.left -= n; b.left < 0 && false {",
+		},
+		Package: "pkg/freshness", Test: "TestAnswerIsLimited",
+	},
+	{
+		Mutant: Mutant{
+			Name: "version-limit", Protection: "a resource version has 64 digits at most", File: "pkg/freshness/version.go",
+			Old: "if len(rv) > maxDigits {",
+			New: "if len(rv) > maxDigits && false {",
+		},
+		Package: "pkg/freshness", Test: "TestVersionIsLimited",
+	},
+	{
+		Mutant: Mutant{
+			Name: "page-limit", Protection: "a list for a proof has a number of pages at most", File: "pkg/freshness/quietlist.go",
+			Old: `	for range maxPages(limit) {
+`,
+			New: `	for range maxPages(100 * limit) {
+`,
+		},
+		Package: "pkg/freshness", Test: "TestListEnds/one_object_a_page",
+	},
+	{
+		Mutant: Mutant{
+			Name: "list-progress", Protection: "a list for a proof ends if a page brings nothing new", File: "pkg/freshness/quietlist.go",
+			Old: "len(out.objects) == before {",
+			New: "len(out.objects) == before && false {",
+		},
+		Package: "pkg/freshness", Test: "TestListEnds/the_same_page_for_ever",
+	},
+	{
+		Mutant: Mutant{
+			Name: "list-time", Protection: "a list for a proof takes a minute at most", File: "pkg/freshness/quietlist.go",
+			Old: "context.WithTimeout(ctx, maxPageTimes*r.p.opts.RequestTimeout)",
+			New: "context.WithCancel(ctx)",
+		},
+		Package: "pkg/freshness", Test: "TestListTakesATimeAtMost",
+	},
+	{
+		Mutant: Mutant{
+			Name: "readable-errors", Protection: "the text of a server's error is one line without control characters", File: "pkg/freshness/classify.go",
+			Old: "return printable(cut(e.err.Error()))",
+			New: "return cut(e.err.Error())",
+		},
+		Package: "pkg/freshness", Test: "TestTextOfServersIsReadable",
+	},
+	{
+		Mutant: Mutant{
+			Name: "page-rows", Protection: "/stalenessz has 1,000 rows of a table at most", File: "pkg/stalenessz/longest.go",
+			Old: "len(l.rows) > MaxRows {",
+			New: "len(l.rows) > MaxRows && false {",
+		},
+		Package: "pkg/stalenessz", Test: "TestPageIsBounded",
+	},
+	{
+		Mutant: Mutant{
+			Name: "page-shared", Protection: "/stalenessz is made once a second for all readers", File: "pkg/stalenessz/page.go",
+			Old: "time.Since(p.made.view.Now) >= sharedFor {",
+			New: "time.Since(p.made.view.Now) >= 0 {",
+		},
+		Package: "pkg/stalenessz", Test: "TestAnswersAreShared",
+	},
+	{
+		Mutant: Mutant{
+			Name: "page-readers", Protection: "16 read /stalenessz at the same time at most", File: "pkg/stalenessz/page.go",
+			Old: "if p.readers >= maxReaders {",
+			New: "if p.readers >= maxReaders && false {",
+		},
+		Package: "pkg/stalenessz", Test: "TestReadersThatStall",
+	},
+	{
+		Mutant: Mutant{
+			Name: "plain-text", Protection: "/stalenessz shows no control characters", File: "pkg/stalenessz/page.go",
+			Old: "if !utf8.ValidString(text) ||",
+			New: "if false && !utf8.ValidString(text) ||",
+		},
+		Package: "pkg/stalenessz", Test: "TestTextFromElsewhereIsPlain",
+	},
+	{
+		Mutant: Mutant{
+			Name: "job-limit", Protection: "a Job fails by a limit that can be raised only if its spec is proven", File: controllers + "job/job_controller.go",
+			Old: "if unproven := jm.proveFailure(ctx, jobCtx); unproven != nil {",
+			New: "if unproven := jm.proveFailure(ctx, jobCtx); unproven != nil && false {",
+		},
+		Package: "pkg/wiring", Test: "TestAJobFailsByALimitOnlyIfProven/deadline,_unproven",
+	},
+	{
+		Mutant: Mutant{
+			Name: "graph-handed", Protection: "a proof counts once the graph has what the cache has", File: "pkg/graphguard/followed.go",
+			Old: "reached := f.list == \"\" && freshness.Passed(f.position, rv)",
+			New: "reached := freshness.Passed(rv, rv)",
+		},
+		Package: "pkg/graphguard", Test: "TestAProofCountsOnceTheGraphHasWhatTheCacheHas",
+	},
+	{
+		Mutant: Mutant{
+			Name: "graph-bounded", Protection: "no owner waits for ever for its graph to be proven", File: "pkg/graphguard/limits.go",
+			Old: "		return now.Sub(o.since) >= heldUnknown\n",
+			New: "		return false && now.Sub(o.since) >= heldUnknown\n",
+		},
+		Package: "pkg/graphguard", Test: "TestAnOwnerWaitsForALimitedTime",
+	},
+	{
+		Mutant: Mutant{
+			Name: "graph-shared", Protection: "owners share the proofs of their graph, one of a resource in 2 s", File: "pkg/graphguard/guard.go",
+			Old: "next := f.asking.last.Add(askEvery)",
+			New: "next := f.asking.last.Add(askEvery / 100)",
+		},
+		Package: "pkg/graphguard", Test: "TestManyOwnersShareTheirProofs",
+	},
+	{
+		Mutant: Mutant{
+			Name: "graph-absence", Protection: "an absent owner is looked up again from a relist on until the graph has it", File: "pkg/graphguard/guard.go",
+			Old: "	g.graph.TrustAbsence(false)\n",
+			New: "",
+		},
+		Package: "pkg/graphguard", Test: "TestARelistPutsWhatWasKnownInDoubt",
+	},
+	{
+		Mutant: Mutant{
+			Name: "tokens-client", Protection: "the tokens controller's writes are recorded, and refused once the lease has run out", File: kcmApp + "service_accounts.go",
+			Old: "rootClients(ctx, rootClientBuilder))",
+			New: "rootClientBuilder)",
+		},
+		Package: "cmd/kube-controller-manager", Test: "TestNoClientEscapes",
+	},
+	{
+		Mutant: Mutant{
+			Name: "accounts-client", Protection: "the controllers' service accounts are made by the leader only", File: kcmApp + "seams.go",
+			Old: "	return wrapClients(ctx, clientbuilder.NewDynamicClientBuilder(dynamic.ClientConfig, accounts.CoreV1(), dynamic.Namespace)), root, nil",
+			New: "	_ = accounts\n	return wrapClients(ctx, dynamic), root, nil",
+		},
+		Package: "cmd/kube-controller-manager", Test: "TestServiceAccountsAreMadeByTheLeaderOnly",
+	},
+}

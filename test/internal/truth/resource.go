@@ -1,0 +1,73 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package truth
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// The resources that can be recorded.
+var (
+	Pods                = schema.GroupResource{Resource: "pods"}
+	Nodes               = schema.GroupResource{Resource: "nodes"}
+	DaemonSets          = schema.GroupResource{Group: "apps", Resource: "daemonsets"}
+	ControllerRevisions = schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}
+	ReplicaSets         = schema.GroupResource{Group: "apps", Resource: "replicasets"}
+	Jobs                = schema.GroupResource{Group: "batch", Resource: "jobs"}
+	CronJobs            = schema.GroupResource{Group: "batch", Resource: "cronjobs"}
+	ResourceClaims      = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}
+	ResourceSlices      = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceslices"}
+	DeviceTaintRules    = schema.GroupResource{Group: "resource.k8s.io", Resource: "devicetaintrules"}
+	Leases              = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+)
+
+// collection reads all namespaces of one resource, as typed objects.
+type collection struct {
+	resource schema.GroupResource
+	client   rest.Interface
+}
+
+func newCollection(client kubernetes.Interface, resource schema.GroupResource) (collection, error) {
+	byGroup := map[string]rest.Interface{
+		"":                    client.CoreV1().RESTClient(),
+		"apps":                client.AppsV1().RESTClient(),
+		"batch":               client.BatchV1().RESTClient(),
+		"coordination.k8s.io": client.CoordinationV1().RESTClient(),
+		"resource.k8s.io":     client.ResourceV1().RESTClient(),
+	}
+	c := byGroup[resource.Group]
+	if c == nil {
+		return collection{}, fmt.Errorf("recording %s: group %q is not known here", resource, resource.Group)
+	}
+	return collection{resource: resource, client: c}, nil
+}
+
+// list is a consistent read.
+func (c collection) list(ctx context.Context) (rv string, objects []runtime.Object, err error) {
+	list, err := c.client.Get().Resource(c.resource.Resource).Do(ctx).Get()
+	if err != nil {
+		return "", nil, fmt.Errorf("listing %s: %w", c.resource, err)
+	}
+	m, err := meta.ListAccessor(list)
+	if err != nil {
+		return "", nil, fmt.Errorf("listing %s: %w", c.resource, err)
+	}
+	objects, err = meta.ExtractList(list)
+	return m.GetResourceVersion(), objects, err
+}
+
+func (c collection) watch(ctx context.Context, rv string) (watch.Interface, error) {
+	options := metav1.ListOptions{Watch: true, ResourceVersion: rv, AllowWatchBookmarks: true}
+	return c.client.Get().Resource(c.resource.Resource).VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
+}
