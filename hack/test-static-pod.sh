@@ -6,7 +6,7 @@
 # regular expression of the parts to run after the first, such as 'Kill|Gates'. All is kept apart from the machine: processes,
 # network and mounts are in namespaces of their own, which end with this script however it ends, /etc and /var are
 # overlays, and what is written is in _output/static-pod. Logs stay in _output/static-pod/log.
-# On a machine that does not allow that it says why, and that nothing was proven.
+# On a machine that does not allow that it is SKIPPED, with the reason: nothing is proven then.
 
 source "$(dirname "$0")/lib.sh"
 
@@ -14,10 +14,7 @@ out=${ROOT}/_output/static-pod
 
 # inside runs in the namespaces.
 inside() {
-  ip link set lo up
-  # kubelet and kubeadm want an address of the node and a default route. Nothing leaves this network.
-  ip address add 192.0.2.1/24 dev lo
-  ip route add default dev lo
+  own_network
   for folder in etc var; do
     mkdir -p "${state}/${folder}" "${state}/work-${folder}"
     mount -t overlay "${folder}" -o "lowerdir=/${folder},upperdir=${state}/${folder},workdir=${state}/work-${folder}" "/${folder}"
@@ -29,21 +26,25 @@ inside() {
     "${out}/staticpod.test" -test.v -test.failfast -test.timeout=20m -test.run="TestStaticPod/^(TamperedImage|StockAsKubeadmMakesIt|${FILTER:-.*})\$"
 }
 
-# obstacle says why this machine cannot run it, or nothing.
-obstacle() {
-  ((EUID == 0)) || { echo "it takes root: kubelet and containerd do"; return; }
-  [[ $(uname -s) == Linux ]] || { echo "it takes Linux"; return; }
-  local tool
-  for tool in runc ip unshare setpriv mount; do
-    command -v "${tool}" >/dev/null || { echo "${tool} is missing (Debian: apt-get install runc iproute2 util-linux)"; return; }
-  done
-  grep -qw overlay /proc/filesystems || { echo "the kernel has no overlay file system"; return; }
-  local root
-  [[ -n $(cgroup_roots) ]] || { echo "no cgroups are mounted"; return; }
+# need_node skips unless this machine can run a node.
+need_node() {
+  [[ $(uname -s) == Linux ]] || skip "it takes Linux"
+  ((EUID == 0)) || skip "it takes root: kubelet and containerd do"
+  need runc=runc ip=iproute2 unshare=util-linux setpriv=util-linux mount=mount
+  [[ -n $(cgroup_roots) ]] || skip "no cgroups are mounted"
+  local root probe said
   while read -r root; do
-    mkdir "${root}/${cgroup}" 2>/dev/null || { echo "no cgroup can be made in ${root}"; return; }
+    mkdir "${root}/${cgroup}" 2>/dev/null || skip "no cgroup can be made in ${root}"
   done < <(cgroup_roots)
-  unshare --mount --pid --net --fork mount -t tmpfs test /mnt 2>/dev/null || { echo "no namespaces can be made, or nothing be mounted in them"; return; }
+  # The kubelet's containers need these controllers. In version 1 each has a folder of its own.
+  root=$(awk '{root[$3] = $2} END {if (!("cgroup" in root)) print root["cgroup2"]}' /proc/mounts)
+  if [[ ${root} ]] && ! echo "+cpu +memory +pids" 2>/dev/null >"${root}/cgroup.subtree_control"; then
+    skip "${root} does not give cpu, memory and pids to the cgroups below it"
+  fi
+  state=$(mktemp -d "${out}/state.XXXXXX")
+  mkdir "${state}/upper" "${state}/work"
+  probe="mount -t overlay probe -o lowerdir=/etc,upperdir=${state}/upper,workdir=${state}/work /mnt"
+  said=$(unshare --mount --pid --net --fork bash -c "${probe}" 2>&1) || skip "no namespaces with overlays can be made: ${said##*$'\n'}"
 }
 
 # cgroup_roots lists where cgroups are mounted: one folder for version 2, one for each controller for version 1.
@@ -79,28 +80,21 @@ cgroup=fresh-kcm-static-pod.$$
 trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-reason=$(obstacle)
-if [[ -n ${reason} ]]; then
-  echo "SKIPPED, nothing was proven about the static pod: ${reason}"
-  exit 0
-fi
+rm -rf "${out}"
+mkdir -p "${out}/log"
+need_node
 
 echo "building what the node is made of; without a cache that takes minutes"
 go -C hack/tools/build run . -root "${ROOT}" kubeadm kubelet containerd containerd-shim-runc-v2 ctr
-rm -rf "${out}"
-mkdir -p "${out}/log"
 go test -c -o "${out}/staticpod.test" ./test/e2e/staticpod
 go build -o "${out}/pause" ./test/e2e/staticpod/pause
-go -C hack/tools/testimage build -o "${out}/testimage" .
-# image NAME BINARY PATH FILE: how what is not ours becomes an image.
-image() { "${out}/testimage" -name "$1" -binary "$2" -path "$3" -out "${out}/$4"; }
+image() { go -C hack/tools/release run . binary-image "$@"; }
 base=$(sed 's/+.*//' build/VERSION)
-image localhost/fresh-kcm/pause:test "${out}/pause" /pause pause.tar
-image "registry.k8s.io/kube-controller-manager:${base}" _output/bin/upstream/kube-controller-manager /usr/local/bin/kube-controller-manager stock.tar
+image localhost/fresh-kcm/pause:test "${out}/pause" /pause "${out}/pause.tar"
+image "registry.k8s.io/kube-controller-manager:${base}" "${ROOT}/_output/bin/upstream/kube-controller-manager" /usr/local/bin/kube-controller-manager "${out}/stock.tar"
 make image ARCH="$(go env GOARCH)"
 cp "_output/image/kube-controller-manager-linux-$(go env GOARCH).tar" "${out}/ours.tar"
 
-state=$(mktemp -d "${out}/state.XXXXXX")
 STATIC_POD_INSIDE="${state} ${cgroup}" setpriv --pdeathsig KILL unshare --mount --pid --net --fork --kill-child --mount-proc "$0" &
 namespaces=$!
 wait "${namespaces}"

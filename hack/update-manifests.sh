@@ -13,11 +13,8 @@ source "$(dirname "$0")/lib.sh"
 into=${1:-build/manifests/kube-controller-manager.yaml}
 
 if [[ ${INSIDE:-} ]]; then
-  # kubeadm wants a default route; nothing is sent.
-  ip link set lo up
-  ip address add 192.0.2.1/24 dev lo
-  ip route add default dev lo
-  mount --bind /proc "${INSIDE}/proc"
+  own_network
+  mount --rbind /proc "${INSIDE}/proc"
   kubeadm() { chroot "${INSIDE}" /kubeadm "$@" >"${INSIDE}/tmp/out" 2>&1 || die "kubeadm $*: $(tail -n 5 "${INSIDE}/tmp/out")"; }
   kubeadm config validate --config /init.yaml
   kubeadm config validate --config /upgrade.yaml
@@ -25,21 +22,14 @@ if [[ ${INSIDE:-} ]]; then
   exit
 fi
 
-for tool in ip unshare chroot; do
-  command -v "${tool}" >/dev/null || die "${tool} is missing (Debian: iproute2, util-linux, coreutils)"
-done
-as_root=()
-((EUID == 0)) || as_root=(--user --map-root-user)
-unshare "${as_root[@]}" --mount --net true || die "kubeadm was not run: this user may not make namespaces; run this as root"
-
-go -C hack/tools/build run . -root "${ROOT}" kubeadm
+need_namespaces
 root=$(mktemp -d)
-trap 'rm -rf "${root}"' EXIT
+trap 'rm -rf --one-file-system "${root}"' EXIT
+put_kubeadm "${root}"
 mkdir -p "${root}"/{proc,tmp,etc/kubernetes/patches}
-ln "_output/bin/kubeadm" "${root}/kubeadm" 2>/dev/null || cp _output/bin/kubeadm "${root}/kubeadm"
 cp build/manifests/kubeadm/*.yaml "${root}"
 cp build/manifests/kubeadm/patches/* "${root}/etc/kubernetes/patches"
-INSIDE=${root} unshare "${as_root[@]}" --mount --net "$0"
+INSIDE=${root} isolated "$0"
 {
   sed -n '1,2p' build/manifests/kubeadm/init.yaml
   echo

@@ -17,16 +17,15 @@ steps() {
 }
 
 if [[ ${INSIDE:-} ]]; then
-  ip link set lo up
-  ip address add 192.0.2.1/24 dev lo
-  ip route add default dev lo # kubeadm wants one; nothing is sent
+  own_network
   # An /etc with all that the machine's has, apart from Kubernetes.
   mkdir "${INSIDE}/etc"
-  mount --bind /etc "${INSIDE}/etc"
+  mount --rbind /etc "${INSIDE}/etc"
   mount -t tmpfs etc /etc
   ln -s "${INSIDE}"/etc/* /etc
   rm -f /etc/kubernetes
   manifest=/etc/kubernetes/manifests/kube-controller-manager.yaml
+  # shellcheck disable=SC2317 # the steps of the page call it
   kubectl() { kubeadm config print init-defaults 2>/dev/null | awk 'configuration; /^---$/ { configuration = 1 }' | sed "s/^kubernetesVersion:.*/kubernetesVersion: ${BASE}/"; }
   image() { sed -n 's/^ *image: //p' "${manifest}"; }
   follow() {
@@ -52,17 +51,10 @@ while read -r file; do
   [[ -e build/${file} ]] || die "docs/install.md names ${file}: there is no build/${file}"
 done < <(grep -oE 'manifests/[a-z0-9/+.-]+\.yaml' "${page}" | grep -v '^manifests/kube-controller-manager.yaml/' | sort -u)
 
-for tool in ip unshare; do
-  command -v "${tool}" >/dev/null || die "${tool} is missing (Debian: iproute2, util-linux)"
-done
-as_root=()
-((EUID == 0)) || as_root=(--user --map-root-user)
-unshare "${as_root[@]}" --mount --net true || die "the steps were not run: this user may not make namespaces; run this as root"
-
-go -C hack/tools/build run . -root "${ROOT}" kubeadm
+need_namespaces
 folder=$(mktemp -d)
 trap 'rm -rf --one-file-system "${folder}"' EXIT
 cp -r build/manifests "${folder}/manifests"
-ln "_output/bin/kubeadm" "${folder}/kubeadm" 2>/dev/null || cp _output/bin/kubeadm "${folder}/kubeadm"
+put_kubeadm "${folder}"
 version=$(<build/VERSION)
-INSIDE=${folder} BASE=${version%+*} unshare "${as_root[@]}" --mount --net "$0"
+INSIDE=${folder} BASE=${version%+*} isolated "$0"

@@ -2,8 +2,8 @@
 # Copyright The Fresh KCM Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Proves that every patch applies without fuzz or offset, round-trips, has a full header and keeps to
-# its size, and that no edit of _output/staging is left out of the patches.
+# Proves that every patch applies without fuzz or offset, round-trips, adds no file itself and has a full
+# and true header, and that the copies in _output/staging have the added files and no edit besides.
 
 source "$(dirname "$0")/lib.sh"
 

@@ -57,18 +57,19 @@ func main() {
 	root := flag.String("root", ".", "root of the checkout")
 	arch := flag.String("arch", "", "build for Linux on this architecture: "+strings.Join(architectures, " or "))
 	printVersion := flag.Bool("version", false, "print the version information and build nothing")
+	printPackages := flag.Bool("packages", false, "print how many packages each binary takes and build nothing")
 	flag.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: build [-root DIR] [-arch ARCH] [-version] [NAME...]")
+		fmt.Fprintln(os.Stderr, "usage: build [-root DIR] [-arch ARCH] [-version] [-packages] [NAME...]")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	if err := run(*root, *arch, *printVersion, flag.Args()); err != nil {
+	if err := run(*root, *arch, *printVersion, *printPackages, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
 		os.Exit(1)
 	}
 }
 
-func run(root, arch string, printVersion bool, names []string) error {
+func run(root, arch string, printVersion, printPackages bool, names []string) error {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return err
@@ -91,6 +92,9 @@ func run(root, arch string, printVersion bool, names []string) error {
 	chosen = slices.Clone(chosen)
 	for i := range chosen {
 		chosen[i].arch = arch
+	}
+	if printPackages {
+		return countPackages(os.Stdout, root, chosen)
 	}
 	return buildAll(root, chosen, info)
 }

@@ -7,17 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fresh-kcm/fresh-kcm/hack/tools/build/stamp"
 	"github.com/fresh-kcm/fresh-kcm/hack/tools/release/internal/folder"
 	"github.com/fresh-kcm/fresh-kcm/hack/tools/release/internal/licenses"
-	"github.com/fresh-kcm/fresh-kcm/hack/tools/release/internal/rootfs"
 	"github.com/fresh-kcm/fresh-kcm/hack/tools/release/internal/signature"
 )
 
@@ -28,32 +25,16 @@ const (
 	realSigner  = "release@fresh-kcm.invalid"
 )
 
-// extras are the folders and files of the checkout that a release has as they are; folders go where the value says.
-var extras = map[string]string{
-	"LICENSE":          "LICENSE",
-	"build/manifests":  "manifests",
-	"build/monitoring": "monitoring",
-	"docs":             "docs",
-}
-
 func folderCommand() *cobra.Command {
-	var root, key string
-	var chosen []string
+	var key string
 	var dirty bool
-	cmd := &cobra.Command{
+	cmd := ofArchitectures(&cobra.Command{
 		Use:   "folder",
 		Short: "Make the release in _output/release/<version> of what is built, and verify it",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkArchitectures(chosen); err != nil {
-				return err
-			}
-			return makeFolder(cmd, root, key, chosen, dirty)
-		},
-	}
-	cmd.Flags().StringVar(&root, "root", ".", "root of the checkout")
+	}, func(cmd *cobra.Command, root string, chosen []string) error {
+		return makeFolder(cmd, root, key, chosen, dirty)
+	})
 	cmd.Flags().StringVar(&key, "key", "", "OpenSSH private key that signs; without one, a key for tests")
-	cmd.Flags().StringSliceVar(&chosen, "arch", architectures, "architectures")
 	cmd.Flags().BoolVar(&dirty, "dirty", false, "allow a checkout that differs from its commit")
 	return cmd
 }
@@ -145,24 +126,6 @@ func readKey(root, file string) ([]byte, string, error) {
 	}
 	key, err := os.ReadFile(file)
 	return key, realSigner, err
-}
-
-// readExtras lists what git knows of the extras, without Go's sources and tests.
-func readExtras(root string) ([]rootfs.File, error) {
-	var files []rootfs.File
-	for from, to := range extras {
-		out, err := exec.Command("git", "-C", root, "ls-files", "-z", "--", from).Output()
-		if err != nil {
-			return nil, fmt.Errorf("git ls-files %s: %w", from, err)
-		}
-		for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
-			if strings.HasSuffix(name, ".go") || strings.Contains(name, "/testdata/") || strings.Contains(name, "_test.") {
-				continue
-			}
-			files = append(files, rootfs.File{Path: to + strings.TrimPrefix(name, from), Mode: 0o644, Source: filepath.Join(root, name)})
-		}
-	}
-	return files, nil
 }
 
 // rootsVersion is the version of the module that the certificate authorities come from.

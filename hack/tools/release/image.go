@@ -27,48 +27,30 @@ import (
 const mainPackage = "./cmd/kube-controller-manager"
 
 func imageCommand() *cobra.Command {
-	var root string
-	var chosen []string
-	cmd := &cobra.Command{
+	return ofArchitectures(&cobra.Command{
 		Use:   "image",
 		Short: "Make the image of each architecture, and of several an index, in _output/image",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return makeImages(cmd, root, chosen)
-		},
-	}
-	cmd.Flags().StringVar(&root, "root", ".", "root of the checkout")
-	cmd.Flags().StringSliceVar(&chosen, "arch", architectures, "architectures")
-	return cmd
+	}, makeImages)
 }
 
 // filesCommand is for build/Dockerfile, which lets a container engine make the image.
 func filesCommand() *cobra.Command {
-	var root string
-	var chosen []string
-	cmd := &cobra.Command{
+	return ofArchitectures(&cobra.Command{
 		Use:   "files",
 		Short: "Lay the files of the image of each architecture into _output/image/linux-<arch>",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if err := checkArchitectures(chosen); err != nil {
-				return err
-			}
-			for _, arch := range chosen {
-				layers, err := readLayers(root, arch)
-				if err != nil {
-					return err
-				}
-				dir := filepath.Join(root, "_output", "image", "linux-"+arch)
-				if err := os.RemoveAll(dir); err != nil {
-					return err
-				}
-				if err := rootfs.WriteDir(dir, layers); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+	}, layFiles)
+}
+
+// ofArchitectures completes a command that is run on a checkout, for the architectures chosen.
+func ofArchitectures(cmd *cobra.Command, run func(cmd *cobra.Command, root string, chosen []string) error) *cobra.Command {
+	var root string
+	var chosen []string
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkArchitectures(chosen); err != nil {
+			return err
+		}
+		return run(cmd, root, chosen)
 	}
 	cmd.Flags().StringVar(&root, "root", ".", "root of the checkout")
 	cmd.Flags().StringSliceVar(&chosen, "arch", architectures, "architectures")
@@ -109,10 +91,24 @@ func buildArgs(info stamp.Stamp, goVersion string) []string {
 	}
 }
 
-func makeImages(cmd *cobra.Command, root string, chosen []string) error {
-	if err := checkArchitectures(chosen); err != nil {
-		return err
+func layFiles(_ *cobra.Command, root string, chosen []string) error {
+	for _, arch := range chosen {
+		layers, err := readLayers(root, arch)
+		if err != nil {
+			return err
+		}
+		dir := filepath.Join(root, "_output", "image", "linux-"+arch)
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+		if err := rootfs.WriteDir(dir, layers); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func makeImages(cmd *cobra.Command, root string, chosen []string) error {
 	info, err := stamp.Read(root)
 	if err != nil {
 		return err

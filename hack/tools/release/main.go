@@ -23,7 +23,7 @@ func main() {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	cmd.AddCommand(imageCommand(), filesCommand(), argsCommand(), folderCommand(), verifyCommand())
+	cmd.AddCommand(imageCommand(), filesCommand(), argsCommand(), binaryImageCommand(), folderCommand(), verifyCommand(), licensesCommand())
 	if err := cmd.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)

@@ -15,7 +15,7 @@ import (
 )
 
 // layout is part of every stamp: raise it when a change of this tool must remake the copies.
-const layout = "1"
+const layout = "2"
 
 // apply makes every copy whose base or patches changed. A copy is built aside and moved into place,
 // so that an interrupted or failed run leaves the old one as it was.
@@ -48,7 +48,11 @@ func (p *project) apply(force bool) error {
 		if err := os.WriteFile(stampFile, []byte(want), 0o644); err != nil {
 			return err
 		}
-		fmt.Printf("patched %s %s: %d patches\n", m.path, m.version, len(m.patches))
+		files := 0
+		for _, pt := range m.patches {
+			files += len(pt.added)
+		}
+		fmt.Printf("patched %s %s: %d patches, %d files added\n", m.path, m.version, len(m.patches), files)
 	}
 	return nil
 }
@@ -59,6 +63,9 @@ func (m *module) stamp() string {
 	fmt.Fprintf(h, "%s\n%s@%s\n", layout, m.path, m.version)
 	for _, pt := range m.patches {
 		fmt.Fprintf(h, "%s\n%s\n", pt.name, pt.diff)
+		for _, f := range pt.adds() {
+			fmt.Fprintf(h, "%s %d\n%s\n", f, len(pt.added[f]), pt.added[f])
+		}
 	}
 	return fmt.Sprintf("%x\n", h.Sum(nil))
 }
@@ -89,7 +96,7 @@ func (m *module) editedSinceApply(root string) string {
 	return edited
 }
 
-// make copies the published module to dir and applies the patches.
+// make copies the published module to dir, lays the added files into it and applies the patches.
 func (m *module) make(root, dir string) error {
 	base, err := m.base()
 	if err != nil {
@@ -99,7 +106,15 @@ func (m *module) make(root, dir string) error {
 		return err
 	}
 	for _, pt := range m.patches {
-		if _, err := pt.applyTo(root, dir, m); err != nil {
+		if err := pt.checkNew(base, m); err != nil {
+			return err
+		}
+		for f, text := range pt.added {
+			if err := writeFile(filepath.Join(dir, f), text); err != nil {
+				return err
+			}
+		}
+		if _, err := pt.applyTo(dir, m); err != nil {
 			return err
 		}
 	}
@@ -114,11 +129,23 @@ var (
 // gitApplyCall applies a patch with all context lines matching (git's word for fuzz 0), and tells of each hunk.
 const gitApplyCall = "apply -p1 --verbose --whitespace=nowarn"
 
-// applyTo applies the patch to dir without fuzz. It returns the hunks that applied, but at another line than the
+// checkNew says that the base has a file which the patch adds.
+func (p *patch) checkNew(base string, m *module) error {
+	for _, f := range p.adds() {
+		if exists(filepath.Join(base, f)) {
+			return fmt.Errorf("%s/%s adds %s, which %s %s has: rename it, or make it an edit", patchDir, p.name, f, m.path, m.version)
+		}
+	}
+	return nil
+}
+
+// applyTo applies the patch's edits to dir without fuzz. It returns the hunks that applied, but at another line than the
 // patch says.
-func (p *patch) applyTo(root, dir string, m *module) (offsets []string, err error) {
-	file := filepath.Join(root, patchDir, p.name)
-	_, said, err := command(dir, "git", append(strings.Fields(gitApplyCall), "--reject", file)...)
+func (p *patch) applyTo(dir string, m *module) (offsets []string, err error) {
+	if p.diff == "" {
+		return nil, nil
+	}
+	_, said, err := commandIn(dir, p.diff, "git", append(strings.Fields(gitApplyCall), "--reject")...)
 	var failed *commandError
 	if err == nil {
 		return moved.FindAllString(said, -1), nil

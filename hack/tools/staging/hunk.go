@@ -27,6 +27,24 @@ type hunk struct {
 // adds says whether the patch makes the file.
 func (f fileDiff) adds() bool { return strings.Contains(f.header, "\n--- /dev/null\n") }
 
+// text is what a file has that the patch makes.
+func (f fileDiff) text() string {
+	var b strings.Builder
+	for _, h := range f.hunks {
+		for line := range strings.Lines(h.text) {
+			switch line[0] {
+			case '+':
+				b.WriteString(line[1:])
+			case '\\': // no newline at the end of the file
+				text := strings.TrimSuffix(b.String(), "\n")
+				b.Reset()
+				b.WriteString(text)
+			}
+		}
+	}
+	return b.String()
+}
+
 var hunkStart = regexp.MustCompile(`^@@ -[0-9,]+ \+[0-9,]+ @@ ?(.*)`)
 
 // splitDiff takes a patch apart, file by file and hunk by hunk.
@@ -72,7 +90,7 @@ func (h hunk) lines() (expects, removes []string) {
 	return expects, removes
 }
 
-// reason says why a hunk conflicts, and so what it takes.
+// reason says why a hunk or an added file conflicts, and so what it takes.
 type reason int
 
 const (
@@ -83,6 +101,8 @@ const (
 	otherPlace          // the hunk only adds, to a function that is there, beside lines that are not
 	otherContext        // only lines around the change read differently
 	linesApart          // all lines are there, but not together
+	fileThere           // the base has a file of the added one's name
+	noFolder            // the base does not have the package that the added file belongs to
 )
 
 // says gives what is there, and what it takes.
@@ -98,6 +118,10 @@ func (r reason) says() (why, takes string) {
 		return "the hunk only adds; the function or type named is there, but the lines beside the addition are not", "find the place, refresh the context, and see whether the addition fits the base"
 	case otherContext:
 		return "only the lines around the change read differently", "refresh the context; the change itself stands as it is"
+	case fileThere:
+		return "the base has a file of this name", "see whether it does the same; if not, give ours another name"
+	case noFolder:
+		return "the base does not have this package", "find where the base does the same, or leave the file out if nothing does"
 	case linesApart:
 		return "all expected lines are there, but not together", "refresh the context by hand"
 	}

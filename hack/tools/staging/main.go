@@ -7,8 +7,9 @@
 //	staging apply            make or refresh _output/staging (seconds; nothing to do is a few milliseconds)
 //	staging update [PATCH]   write edits of the copies back to staging-patches/; PATCH, as
 //	                         "kubernetes/0003-title", takes the files that no patch touches yet
-//	staging verify           series, headers, sizes, fuzz 0, no offsets, round trip
+//	staging verify           series, headers, sizes, limits, fuzz 0, no offsets, round trip, added files as in the copies
 //	staging packages         list the Go packages that the patches touch
+//	staging files            list the copies of the files that the patches add
 //	staging rehearse [BASE]  say how the series fares on another base, such as v1.36.3; without BASE, write
 //	                         docs/rebase-rehearsal.md for the minor version before and all that is newer
 //	staging rehearsed        say whether that page was made of the series as it is now
@@ -24,13 +25,13 @@ import (
 	"path/filepath"
 )
 
-const calls = "apply, update [PATCH], verify, packages, rehearse [BASE] or rehearsed"
+const calls = "apply, update [PATCH], verify, packages, files, rehearse [BASE] or rehearsed"
 
 func main() {
 	root := flag.String("root", ".", "root of the checkout")
 	force := flag.Bool("force", false, "apply: throw away edits of the copies that are not in a patch yet")
 	flag.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: staging [-root DIR] [-force] apply | update [PATCH] | verify | packages | rehearse [BASE] | rehearsed")
+		fmt.Fprintln(os.Stderr, "usage: staging [-root DIR] [-force] apply | update [PATCH] | verify | packages | files | rehearse [BASE] | rehearsed")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -66,6 +67,11 @@ func run(root string, force bool, args []string) error {
 	case args[0] == "packages" && len(args) == 1:
 		for _, pkg := range project.packages() {
 			fmt.Println(pkg)
+		}
+		return nil
+	case args[0] == "files" && len(args) == 1:
+		for _, file := range project.files() {
+			fmt.Println(file)
 		}
 		return nil
 	case args[0] == "rehearse" && len(args) == 2:

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -28,7 +29,15 @@ type project struct {
 	root    string
 	modules []*module
 	series  []*patch
+	limits  []limit
 }
+
+// limit is how large the first patches of the series may be together.
+type limit struct {
+	patches, edited, added int
+}
+
+var limitLine = regexp.MustCompile(`^# The patches above: at most ([0-9]+) lines edited, ([0-9]+) added\.$`)
 
 // module is one upstream module of which a patched copy is made.
 type module struct {
@@ -37,6 +46,7 @@ type module struct {
 	name    string // client-go: the folder below staging-patches/ and _output/staging/
 	cached  string // the published module's folder; base fills it
 	patches []*patch
+	own     *module // of a module on another base: that of the checkout
 }
 
 // tree is where the patched copy lives.
@@ -95,6 +105,9 @@ func (p *project) loadSeries() error {
 	}
 	for n, line := range strings.Split(string(text), "\n") {
 		line = strings.TrimSpace(line)
+		if l := limitLine.FindStringSubmatch(line); l != nil {
+			p.limits = append(p.limits, limit{len(p.series), atoi(l[1]), atoi(l[2])})
+		}
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
@@ -126,7 +139,7 @@ func (p *project) packages() []string {
 	seen := map[string]bool{}
 	for _, m := range p.modules {
 		for _, pt := range m.patches {
-			for _, f := range pt.files() {
+			for _, f := range append(pt.edits(), pt.adds()...) {
 				if strings.HasSuffix(f, ".go") {
 					seen[path.Join(m.path, path.Dir(f))] = true
 				}
@@ -134,6 +147,19 @@ func (p *project) packages() []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(seen))
+}
+
+// files lists the copies of the files that the patches add, sorted.
+func (p *project) files() (files []string) {
+	for _, m := range p.modules {
+		for _, pt := range m.patches {
+			for _, f := range pt.adds() {
+				files = append(files, path.Join(outDir, m.name, f))
+			}
+		}
+	}
+	slices.Sort(files)
+	return files
 }
 
 // base downloads the published module if need be and returns its folder in the module cache.
@@ -159,8 +185,14 @@ func (m *module) base() (string, error) {
 
 // command runs a program and returns what it said; a failure is a *commandError.
 func command(dir, name string, args ...string) (stdout, stderr string, err error) {
+	return commandIn(dir, "", name, args...)
+}
+
+// commandIn is command with an input.
+func commandIn(dir, stdin, name string, args ...string) (stdout, stderr string, err error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
+	cmd.Stdin = strings.NewReader(stdin)
 	// GIT_CEILING_DIRECTORIES keeps git from taking the checkout around an ignored folder for its own.
 	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir), "GOWORK=off", "GIT_CONFIG_GLOBAL=/dev/null", "LC_ALL=C")
 	var out, errOut bytes.Buffer

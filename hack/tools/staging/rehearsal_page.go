@@ -23,7 +23,7 @@ const (
 func (p *project) sum() string {
 	h := sha256.New()
 	for _, pt := range p.series {
-		fmt.Fprintf(h, "%s\n%s\n", pt.name, pt.diff)
+		fmt.Fprintf(h, "%s\n%s\n%s\n", pt.name, pt.diff, strings.Join(pt.adds(), "\n")) // a rehearsal compiles nothing
 	}
 	return fmt.Sprintf("%x", h.Sum(nil))[:16]
 }
@@ -153,7 +153,8 @@ func (p *project) writeRehearsalPage() error {
 		"changed is in [Rebasing](rebase.md).\n\n" +
 		fmt.Sprintf("The patches of `staging-patches/series`, made for %s, applied to the newest release of the minor version before and to\n", kubernetes.version) +
 		"everything newer that the module proxy lists. A hunk that conflicts is left out, and the patches after it meet the files without\n" +
-		"it. That a hunk applies says nothing of whether the code builds or does the right thing.\n\n" +
+		"it. The files that the patches add are looked for in the base, and so are their packages. That a hunk applies, or that there\n" +
+		"is place for a file, says nothing of whether the code builds or does the right thing.\n\n" +
 		"In a conflict `-` is a line that the patch expects, and `+` what the base has in the place that resembles it most.\n\n" +
 		"<!-- series " + p.sum() + " -->\n\n" + strings.TrimRight(report, "\n") + "\n"
 	page = blankLines.ReplaceAllString(page, "\n\n")
@@ -176,6 +177,7 @@ func (r *rehearsal) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n", r.base)
 	var total [4]int
+	var files, clashes int
 	var rows strings.Builder
 	for _, o := range r.patches {
 		var n [4]int
@@ -183,7 +185,8 @@ func (r *rehearsal) markdown() string {
 			n[h.fit]++
 			total[h.fit]++
 		}
-		rows.WriteString(fmt.Sprintf("| `%s` | %d | %d | %d | %d | %s |\n", strings.TrimSuffix(o.patch.name, ".patch"), n[applies], n[offset], n[fuzz], n[conflicts], o.worst()))
+		files, clashes = files+len(o.files), clashes+o.clashes()
+		fmt.Fprintf(&rows, "| `%s` | %d | %d | %d | %d | %d | %d | %s |\n", strings.TrimSuffix(o.patch.name, ".patch"), n[applies], n[offset], n[fuzz], n[conflicts], len(o.files)-o.clashes(), o.clashes(), o.worst())
 	}
 	clean := len(r.patches)
 	for _, o := range r.patches {
@@ -191,9 +194,9 @@ func (r *rehearsal) markdown() string {
 			clean--
 		}
 	}
-	fmt.Fprintf(&b, "%d of %d patches apply; of their %d hunks %d conflict. Command: `make rebase-rehearsal BASE=%s`.\n\n",
-		clean, len(r.patches), total[applies]+total[offset]+total[fuzz]+total[conflicts], total[conflicts], r.base)
-	b.WriteString("| Patch | Hunks that apply | with offset | with fuzz | conflict | The patch |\n|---|---|---|---|---|---|\n" + rows.String() + "\n")
+	fmt.Fprintf(&b, "%d of %d patches apply; of their %d hunks %d conflict, and of the %d files that they add %d. Command: `make rebase-rehearsal BASE=%s`.\n\n",
+		clean, len(r.patches), total[applies]+total[offset]+total[fuzz]+total[conflicts], total[conflicts], files, clashes, r.base)
+	b.WriteString("| Patch | Hunks that apply | with offset | with fuzz | conflict | Added files with a place | without | The patch |\n|---|---|---|---|---|---|---|---|\n" + rows.String() + "\n")
 	if total[offset]+total[fuzz] > 0 {
 		b.WriteString("What applies with an offset needs `make update-patches`, which refreshes the line numbers; what applies with fuzz needs its\ncontext refreshed, as the build accepts no fuzz.\n\n")
 	}
@@ -209,6 +212,12 @@ func (o *patchOutcome) conflictsMarkdown(b *strings.Builder) {
 	fmt.Fprintf(b, "### %s\n\n", strings.TrimSuffix(filepath.Base(o.patch.name), ".patch"))
 	if _, fields, err := o.patch.fields(); err == nil {
 		fmt.Fprintf(b, "On %s. Drop when: %s\n\n", o.on, fields["Drop when"])
+	}
+	for _, f := range o.files {
+		if f.reason != noReason {
+			why, takes := f.reason.says()
+			fmt.Fprintf(b, "- `%s`, which the patch adds: %s. It takes: %s.\n\n", f.name, why, takes)
+		}
 	}
 	var files []string
 	for _, h := range o.hunks {

@@ -23,6 +23,23 @@ type patchOutcome struct {
 	patch *patch
 	on    string // k8s.io/client-go v0.36.3
 	hunks []*hunkOutcome
+	files []fileOutcome
+}
+
+// fileOutcome is what an added file met on the base: noReason if it can be laid there.
+type fileOutcome struct {
+	name   string
+	reason reason
+}
+
+// clashes counts the added files that the base has no place for.
+func (o *patchOutcome) clashes() (n int) {
+	for _, f := range o.files {
+		if f.reason != noReason {
+			n++
+		}
+	}
+	return n
 }
 
 // fit says how a hunk applies, from best to worst.
@@ -54,6 +71,9 @@ type hunkOutcome struct {
 // worst is how the patch as a whole fares.
 func (o *patchOutcome) worst() fit {
 	worst := applies
+	if o.clashes() > 0 {
+		return conflicts
+	}
 	for _, h := range o.hunks {
 		worst = max(worst, h.fit)
 	}
@@ -80,7 +100,7 @@ func (p *project) at(base string) (*project, error) {
 		} else if m.version != own {
 			return nil, fmt.Errorf("%s %s is neither of %s nor of its staging modules: nothing says which version belongs to %s", m.path, m.version, own, base)
 		}
-		other.modules = append(other.modules, &module{path: m.path, version: version, name: m.name, patches: m.patches})
+		other.modules = append(other.modules, &module{path: m.path, version: version, name: m.name, patches: m.patches, own: m})
 	}
 	return other, nil
 }
@@ -103,6 +123,13 @@ func (p *project) rehearse(base string) (*rehearsal, error) {
 		}
 		tree := filepath.Join(work, m.name)
 		o := &patchOutcome{patch: pt, on: m.path + " " + m.version}
+		for _, f := range pt.adds() {
+			why, err := m.meets(f)
+			if err != nil {
+				return nil, err
+			}
+			o.files = append(o.files, fileOutcome{f, why})
+		}
 		for _, f := range splitDiff(pt.diff) {
 			file := filepath.Join(tree, f.name)
 			if _, err := os.Stat(file); err != nil {
@@ -129,6 +156,31 @@ func (p *project) rehearse(base string) (*rehearsal, error) {
 	return r, nil
 }
 
+// meets says why an added file cannot be laid into the base, or noReason.
+func (m *module) meets(file string) (reason, error) {
+	base, err := m.base()
+	if err != nil {
+		return noReason, err
+	}
+	own, err := m.own.base()
+	if err != nil {
+		return noReason, err
+	}
+	folder := filepath.Dir(file)
+	switch {
+	case exists(filepath.Join(base, file)):
+		return fileThere, nil
+	case exists(filepath.Join(own, folder)) && !exists(filepath.Join(base, folder)):
+		return noFolder, nil
+	}
+	return noReason, nil
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
+
 var (
 	hunkMoved    = regexp.MustCompile(`(?m)^Hunk #([0-9]+) succeeded at [0-9]+ \((offset .*)\)\.$`)
 	hunkRejected = regexp.MustCompile(`(?m)^Rejected hunk #([0-9]+)\.$`)
@@ -149,7 +201,7 @@ func rehearseFile(work, tree string, f fileDiff) ([]*hunkOutcome, error) {
 	if err := os.MkdirAll(tree, 0o755); err != nil {
 		return nil, err
 	}
-	if before == nil && !f.adds() {
+	if before == nil {
 		for _, o := range out {
 			o.fit, o.reason = conflicts, noFile
 		}

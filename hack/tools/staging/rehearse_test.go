@@ -17,16 +17,23 @@ var ten = numbered(9, 9)
 // rehearsed makes the two patches of withTwoPatches, changes the published files by edit, and rehearses on them.
 func rehearsed(t *testing.T, edit func(c *checkout)) *rehearsal {
 	t.Helper()
-	c := withTwoPatches(t)
+	return withTwoPatches(t).rehearse(edit)
+}
+
+// rehearse changes the published files by edit, and rehearses on them.
+func (c *checkout) rehearse(edit func(c *checkout)) *rehearsal {
+	c.t.Helper()
+	own := c.t.TempDir()
+	c.ok(os.CopyFS(own, os.DirFS(c.base)))
 	edit(c)
 	other, err := c.project().at("v1.3.0")
 	c.ok(err)
-	other.modules[0].cached = c.base
+	other.modules[0].cached, other.modules[0].own.cached = c.base, own
 	before := c.read(c.root, patchDir+"/lib/0001-first.patch") + c.read(c.tree(), "one.txt")
 	r, err := other.rehearse("v1.3.0")
 	c.ok(err)
 	if after := c.read(c.root, patchDir+"/lib/0001-first.patch") + c.read(c.tree(), "one.txt"); after != before {
-		t.Error("a rehearsal changes the checkout")
+		c.t.Error("a rehearsal changes the checkout")
 	}
 	return r
 }
@@ -100,8 +107,7 @@ func TestAnAdditionToAFunctionThatReadsDifferently(t *testing.T) {
 func TestAConflictIsFollowedByThatOfTheNextPatch(t *testing.T) {
 	r := rehearsed(t, func(c *checkout) {
 		// By hand, as a rebase may leave it: 0002 changes what 0001 made of line 9.
-		file := patchDir + "/lib/0002-second.patch"
-		c.write(c.root, file, c.read(c.root, file)+"diff --git a/one.txt b/one.txt\n--- a/one.txt\n+++ b/one.txt\n@@ -8,3 +8,3 @@\n "+
+		c.append("0002-second", "diff --git a/one.txt b/one.txt\n--- a/one.txt\n+++ b/one.txt\n@@ -8,3 +8,3 @@\n "+
 			strings.TrimPrefix(numbered(8, 8), " ")+"-line nine\n+line 9\n "+numbered(10, 10))
 		in("one.txt", ten, "line changed upstream\n")(c)
 	})
@@ -116,14 +122,41 @@ func TestAConflictIsFollowedByThatOfTheNextPatch(t *testing.T) {
 	}
 	page := r.markdown()
 	for _, want := range []string{
-		"0 of 2 patches apply; of their 5 hunks 2 conflict.", "`make rebase-rehearsal BASE=v1.3.0`",
-		"| `lib/0001-first` | 2 | 0 | 0 | 1 | conflicts |",
+		"0 of 2 patches apply; of their 4 hunks 2 conflict, and of the 1 files that they add 0.", "`make rebase-rehearsal BASE=v1.3.0`",
+		"| `lib/0001-first` | 2 | 0 | 0 | 1 | 0 | 0 | conflicts |",
 		"Hunk 1 of 2, `line iiiii`: the code that the hunk replaces reads differently.", "    -line iiiiiiiii\n    +line changed upstream\n",
 		"`lib/0001-first` conflicts in this file, too", "On example.org/lib v1.3.0. Drop when: never",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the report lacks %q:\n%s", want, page)
 		}
+	}
+}
+
+func TestAddedFilesOnAnotherBase(t *testing.T) {
+	addBeside := func(c *checkout) { c.write(c.root, patchDir+"/lib/_files/0002-second/sub/beside.txt", "added\n") }
+	for name, tc := range map[string]struct {
+		edit func(c *checkout)
+		want string // of the report
+		fit  fit
+	}{
+		"the same base": {func(*checkout) {}, "and of the 2 files that they add 0.", applies},
+		"a file of that name": {func(c *checkout) { c.write(c.base, "new.txt", "upstream's\n") },
+			"- `new.txt`, which the patch adds: the base has a file of this name.", conflicts},
+		"no package": {func(c *checkout) { c.ok(os.RemoveAll(filepath.Join(c.base, "sub"))) },
+			"- `sub/beside.txt`, which the patch adds: the base does not have this package.", conflicts},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := withTwoPatches(t)
+			addBeside(c)
+			r := c.rehearse(tc.edit)
+			if got := r.patches[1].worst(); got != tc.fit {
+				t.Errorf("0002 %s, want: %s", got, tc.fit)
+			}
+			if page := r.markdown(); !strings.Contains(page, tc.want) {
+				t.Errorf("the report lacks %q:\n%s", tc.want, page)
+			}
+		})
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-const testHeader = "Description: opens a seam\n  for the test\nWhy downstream: x\nDiffers from upstream: x\nGate: none\nDrop when: never\nSize: 9 lines\n\n"
+const testHeader = "Description: opens a seam\n  for the test\nWhy downstream: x\nUpstream: none known\nDiffers from upstream: x\nGate: none\nDrop when: never\nSize:\n\n"
 
 // checkout is a project with one module, "lib", whose published form is a folder of two files.
 type checkout struct {
@@ -138,7 +138,8 @@ func (c *checkout) header(name string) {
 	file := patchDir + "/lib/" + name + ".patch"
 	_, diff, _ := strings.Cut(c.read(c.root, file), "\n\n")
 	c.write(c.root, file, testHeader+diff)
-	clear(c.edited) // they are in a patch now
+	c.ok(c.project().update("")) // writes Size
+	clear(c.edited)              // they are in a patch now
 }
 
 func TestRoundTrip(t *testing.T) {
@@ -164,8 +165,7 @@ func TestPatchesStackOnOneFile(t *testing.T) {
 	c := withTwoPatches(t)
 	c.ok(c.project().apply(true))
 	// By hand, as a rebase may leave it: 0002 also touches what 0001 made of one.txt.
-	file := patchDir + "/lib/0002-second.patch"
-	c.write(c.root, file, c.read(c.root, file)+"diff --git a/one.txt b/one.txt\n--- a/one.txt\n+++ b/one.txt\n@@ -1,4 +1,4 @@\n line i\n-line ii\n+line two\n line iii\n line iiii\n")
+	c.append("0002-second", "diff --git a/one.txt b/one.txt\n--- a/one.txt\n+++ b/one.txt\n@@ -1,4 +1,4 @@\n line i\n-line ii\n+line two\n line iii\n line iiii\n")
 	c.ok(c.project().apply(true))
 	c.edit("one.txt", "line two\n", "line 2\n")
 	c.ok(c.project().update(""))
@@ -231,14 +231,42 @@ func TestBadInput(t *testing.T) {
 			c.replace("0001-first", "Drop when: never", "Drop when:")
 		}, `"Drop when" is empty`},
 		"too large": {func(c *checkout) {
-			c.replace("0001-first", "Size: 9", "Size: 3")
-		}, "Size allows 3"},
+			c.replace("0001-first", "Size: 6 lines edited", "Size: 5 lines edited")
+		}, `Size is "5 lines edited, 0 added, 0 of tests", but the patch has 6 lines edited`},
+		"adds a file itself": {func(c *checkout) {
+			c.addInline("0001-first", "third.txt")
+		}, "0001-first.patch adds third.txt: a patch edits what upstream has"},
+		"adds what another adds": {func(c *checkout) {
+			c.write(c.root, patchDir+"/lib/_files/0001-first/new.txt", "new\n")
+		}, "0002-second.patch adds new.txt, which lib/0001-first.patch adds, too"},
+		"edits what another adds": {func(c *checkout) {
+			c.write(c.root, patchDir+"/lib/_files/0001-first/third.txt", "new\n")
+			c.append("0002-second", "diff --git a/third.txt b/third.txt\n--- a/third.txt\n+++ b/third.txt\n@@ -1,1 +1,1 @@\n-new\n+newer\n")
+		}, "0002-second.patch edits third.txt, which lib/0001-first.patch adds: edit that file"},
+		"adds what upstream has": {func(c *checkout) {
+			c.write(c.base, "new.txt", "upstream's\n")
+		}, "0002-second.patch adds new.txt, which example.org/lib v1.2.3 has"},
+		"files of no patch": {func(c *checkout) {
+			c.write(c.root, patchDir+"/lib/_files/0003-third/third.txt", "third\n")
+		}, "_files/0003-third belongs to no patch"},
+		"file beside the folders": {func(c *checkout) {
+			c.write(c.root, patchDir+"/lib/_files/third.txt", "third\n")
+		}, "_files/third.txt belongs to no patch"},
+		"file that is not as the copy": {func(c *checkout) {
+			c.write(c.root, patchDir+"/lib/_files/0002-second/new.txt", "newer\n")
+		}, `lib/new.txt is not as lib/0002-second has it: run "make patch"`},
 		"not in the series": {func(c *checkout) {
 			c.write(c.root, seriesFile, "lib/0001-first.patch\n")
 		}, "0002-second.patch is not in"},
 		"listed but absent": {func(c *checkout) {
 			c.write(c.root, seriesFile, "lib/0003-third.patch\n")
 		}, "0003-third.patch"},
+		"more than the limit": {func(c *checkout) {
+			c.write(c.root, seriesFile, "lib/0001-first.patch\n# The patches above: at most 6 lines edited, 0 added.\nlib/0002-second.patch\n# The patches above: at most 6 lines edited, 0 added.\n")
+		}, "the first 2 patches have 6 lines edited and 1 added, at most 6 and 0 are allowed"},
+		"interface without a name": {func(c *checkout) {
+			c.write(c.root, patchDir+"/lib/_files/0002-second/new.go", "if s, ok := store.(interface{ Wake() }); ok {\n")
+		}, `new.go: "if s, ok := store.(interface{ Wake() }); ok {": name the interface`},
 		"numbers fall": {func(c *checkout) {
 			c.write(c.root, seriesFile, "lib/0002-second.patch\nlib/0001-first.patch\n")
 		}, "number 0001 comes after 0002"},
@@ -259,6 +287,21 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+func (c *checkout) append(name, diff string) {
+	c.t.Helper()
+	file := patchDir + "/lib/" + name + ".patch"
+	text := c.read(c.root, file)
+	if !strings.Contains(text, "\n\n") {
+		text += "\n" // between the header and the first diff
+	}
+	c.write(c.root, file, text+diff)
+}
+
+// addInline has the patch itself make a file of one line.
+func (c *checkout) addInline(name, file string) {
+	c.append(name, "diff --git a/"+file+" b/"+file+"\nnew file mode 100644\n--- /dev/null\n+++ b/"+file+"\n@@ -0,0 +1,1 @@\n+inline\n")
+}
+
 func (c *checkout) replace(name, old, new string) {
 	c.t.Helper()
 	file := patchDir + "/lib/" + name + ".patch"
@@ -273,7 +316,66 @@ func TestUpdateNeedsAPlaceForNewFiles(t *testing.T) {
 	c.fails(c.project().update("lib/0001-again"), "above 0002")
 	c.fails(c.project().update("lib/third"), "MODULE/NNNN-title")
 	c.ok(c.project().update("lib/0002-second"))
-	if p := c.project(); !strings.Contains(p.series[1].diff, "+third\n") {
+	if p := c.project(); p.series[1].added["third.txt"] != "third\n" || c.read(c.root, patchDir+"/lib/_files/0002-second/third.txt") != "third\n" {
 		t.Error("0002 should have taken third.txt")
+	}
+}
+
+func TestAddedFilesAreFiles(t *testing.T) {
+	c := withTwoPatches(t)
+	const added = patchDir + "/lib/_files/0002-second/new.txt"
+	c.ok(c.project().apply(true))
+	c.edit("new.txt", "new\n", "newer\n")
+	c.fails(c.project().verify(), "new.txt", "make update-patches")
+	c.ok(c.project().update(""))
+	if got := c.read(c.root, added); got != "newer\n" {
+		t.Errorf("after an edit of the copy the file has %q", got)
+	}
+	c.ok(c.project().verify())
+
+	c.write(c.root, added, "edited\n")
+	c.ok(c.project().apply(false))
+	if got := c.read(c.tree(), "new.txt"); got != "edited\n" {
+		t.Errorf("after an edit of the file the copy has %q", got)
+	}
+	if got := c.project().files(); len(got) != 1 || got[0] != outDir+"/lib/new.txt" {
+		t.Errorf("files %q", got)
+	}
+
+	c.ok(os.Remove(filepath.Join(c.tree(), "new.txt")))
+	c.fails(c.project().update(""), "0002-second.patch would be empty")
+	if got := c.read(c.root, added); got != "edited\n" {
+		t.Errorf("the refused update left %q", got)
+	}
+}
+
+func TestUpdateMovesFilesOutOfAPatch(t *testing.T) {
+	c := withTwoPatches(t)
+	c.addInline("0001-first", "sub/third.txt")
+	c.ok(c.project().apply(true))
+	if got := c.read(c.tree(), "sub/third.txt"); got != "inline\n" {
+		t.Errorf("the copy has %q", got)
+	}
+	c.ok(c.project().update(""))
+	if got := c.read(c.root, patchDir+"/lib/_files/0001-first/sub/third.txt"); got != "inline\n" {
+		t.Errorf("the file has %q", got)
+	}
+	if text := c.read(c.root, patchDir+"/lib/0001-first.patch"); strings.Contains(text, "third.txt") || !strings.Contains(text, "Size: 6 lines edited, 1 added, 0 of tests\n") {
+		t.Errorf("the patch is\n%s", text)
+	}
+	c.ok(c.project().verify())
+}
+
+func TestSizeCountsTestsApart(t *testing.T) {
+	p := &patch{added: map[string]string{"a.go": "1\n2\n", "a_test.go": "1\n2\n3\n"}, diff: "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n--- x\n+++ x\n y\n"}
+	if got, want := p.size().String(), "2 lines edited, 2 added, 3 of tests"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestTextOfAnInlineFile(t *testing.T) {
+	f := splitDiff("diff --git a/x b/x\n--- /dev/null\n+++ b/x\n@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file\n")[0]
+	if got := f.text(); got != "one\ntwo" {
+		t.Errorf("text is %q", got)
 	}
 }

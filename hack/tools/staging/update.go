@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"sort"
@@ -15,10 +16,10 @@ import (
 )
 
 // headerTemplate starts a patch that update makes; verify complains until it is filled in.
-const headerTemplate = "Description:\nWhy downstream:\nDiffers from upstream:\nGate:\nDrop when:\nSize:\n\n"
+const headerTemplate = "Description:\nWhy downstream:\nUpstream:\nDiffers from upstream:\nGate:\nDrop when:\nSize:\n\n"
 
-// update rewrites every patch so that the series makes the copies as they are now. An edit of a file
-// goes to the last patch that touches this file; files that no patch touches yet go to into.
+// update rewrites every patch so that the series makes the copies as they are now. An edit of a file of upstream goes to
+// the last patch that touches this file, and that of an added file to the file; files that no patch has yet go to into.
 func (p *project) update(into string) error {
 	for _, m := range p.modules {
 		if have, err := os.ReadFile(m.stampFile(p.root)); err != nil || string(have) != m.stamp() {
@@ -30,25 +31,29 @@ func (p *project) update(into string) error {
 			return err
 		}
 	}
+	if err := errors.Join(p.checkEditsOfAdded()...); err != nil {
+		return err
+	}
 	// Nothing is written before every module is known to be in order.
-	diffs := map[*patch]string{}
+	changed := map[*patch]*patch{}
 	for _, m := range p.modules {
-		if err := m.diffs(p.root, into, diffs); err != nil {
+		if err := m.remake(p.root, into, changed); err != nil {
 			return err
 		}
 	}
-	for pt, diff := range diffs {
-		if diff == "" {
+	for pt, now := range changed {
+		if now.diff == "" && len(now.added) == 0 {
 			return fmt.Errorf("%s would be empty: take it out of %s", pt.name, seriesFile)
 		}
-		if diff == pt.diff {
+		now.setSize()
+		if len(pt.inline) == 0 && now.header == pt.header && now.diff == pt.diff && maps.Equal(now.added, pt.added) {
 			continue
 		}
-		pt.diff = diff
+		*pt = *now
 		if err := pt.write(p.root); err != nil {
 			return err
 		}
-		fmt.Printf("updated %s/%s: %d changed lines\n", patchDir, pt.name, pt.changedLines())
+		fmt.Printf("updated %s/%s: %s\n", patchDir, pt.name, pt.size())
 	}
 	// The copies are what the patches now make of the base.
 	for _, m := range p.modules {
@@ -75,7 +80,7 @@ func (p *project) target(into *string) error {
 	if m == nil || !patchName.MatchString(filepath.Base(name)) {
 		return fmt.Errorf("%q is not the name of a patch: want MODULE/NNNN-title, such as kubernetes/0003-a-seam", name)
 	}
-	pt := &patch{name: name, header: headerTemplate}
+	pt := &patch{name: name, header: headerTemplate, added: map[string]string{}}
 	if n := len(p.series); n > 0 && p.series[n-1].number() >= pt.number() {
 		return fmt.Errorf("%s: a new patch needs a number above %s, the highest so far: numbers are never used twice", name, p.series[n-1].number())
 	}
@@ -89,8 +94,8 @@ func (p *project) target(into *string) error {
 	return errors.Join(err, series.Close())
 }
 
-// diffs computes each patch of the module anew from the base, the patches before it and the copy.
-func (m *module) diffs(root, into string, diffs map[*patch]string) error {
+// remake computes each patch of the module from the base, the patches before it and the copy.
+func (m *module) remake(root, into string, remade map[*patch]*patch) error {
 	base, err := m.base()
 	if err != nil {
 		return err
@@ -99,21 +104,45 @@ func (m *module) diffs(root, into string, diffs map[*patch]string) error {
 	if err != nil {
 		return err
 	}
-	touched := map[string]*patch{} // file -> the last patch that touches it
+	touched := map[string]*patch{} // file of upstream -> the last patch that touches it
+	adder := map[string]*patch{}   // file that upstream does not have -> the patch that adds it
+	var intoPatch *patch
 	for _, pt := range m.patches {
-		for _, f := range pt.files() {
+		for _, f := range pt.edits() {
 			touched[f] = pt
 		}
+		for f := range pt.added {
+			adder[f] = pt
+		}
+		if pt.name == into {
+			intoPatch = pt
+		}
+		now := *pt
+		now.added, now.inline = map[string]string{}, nil
+		remade[pt] = &now
 	}
-	extra := map[string]bool{} // files for into
+	extra := map[string]bool{} // files of upstream for into
 	var loose []string
 	for _, f := range changed {
-		if touched[f] == nil {
-			extra[f] = true
+		isNew := !exists(filepath.Join(base, f))
+		owner := touched[f]
+		if isNew {
+			owner = adder[f]
+		}
+		if owner == nil {
 			loose = append(loose, f)
+			owner = intoPatch
+			extra[f] = !isNew
+		}
+		if isNew && owner != nil {
+			text, err := os.ReadFile(filepath.Join(m.tree(root), f))
+			if err != nil {
+				return err
+			}
+			remade[owner].added[f] = string(text)
 		}
 	}
-	if len(loose) > 0 && filepath.Dir(into) != m.name {
+	if len(loose) > 0 && intoPatch == nil {
 		return fmt.Errorf("%s was edited but no patch touches it: say which takes it, as in \"make update-patches PATCH=%s/NNNN-title\"", strings.Join(loose, ", "), m.name)
 	}
 
@@ -132,25 +161,26 @@ func (m *module) diffs(root, into string, diffs map[*patch]string) error {
 		return err
 	}
 	for _, pt := range m.patches {
-		files := pt.files()
+		files := pt.edits()
 		before, after := filepath.Join(work, "a"), filepath.Join(work, "b")
 		if pt.name == into {
-			for f := range extra {
+			for f, isEdit := range extra {
+				if !isEdit {
+					continue
+				}
 				files = append(files, f)
 				if err := copyFile(filepath.Join(base, f), filepath.Join(before, f)); err != nil {
 					return err
 				}
 			}
 		}
-		for _, f := range pt.files() {
+		for _, f := range pt.edits() {
 			if err := copyFile(filepath.Join(state, f), filepath.Join(before, f)); err != nil {
 				return err
 			}
 		}
-		if pt.diff != "" {
-			if _, err := pt.applyTo(root, state, m); err != nil {
-				return err
-			}
+		if _, err := pt.applyTo(state, m); err != nil {
+			return err
 		}
 		for _, f := range files {
 			source := filepath.Join(state, f)
@@ -161,7 +191,7 @@ func (m *module) diffs(root, into string, diffs map[*patch]string) error {
 				return err
 			}
 		}
-		if diffs[pt], err = diff(work); err != nil {
+		if remade[pt].diff, err = diff(work); err != nil {
 			return err
 		}
 		if err := errors.Join(os.RemoveAll(before), os.RemoveAll(after)); err != nil {
@@ -229,7 +259,7 @@ func changedFiles(base, tree string) ([]string, error) {
 	return changed, nil
 }
 
-// copyFile copies a file if there is one: a patch may add or remove files.
+// copyFile copies a file if there is one: a patch may remove files.
 func copyFile(from, to string) error {
 	text, err := os.ReadFile(from)
 	if errors.Is(err, fs.ErrNotExist) {
