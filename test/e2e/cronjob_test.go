@@ -92,11 +92,12 @@ var _ = describe(scenario{
 	},
 })
 
-// makeCronJobs makes some CronJobs of each group, and returns the next minute, which is some seconds away. The KCM has been
-// told of them then.
+// makeCronJobs makes some CronJobs of each group, and returns the next minute, which is 10 to 20 s away: an informer whose watch is held
+// relists after 30 s at the earliest, and then P's cache is not stale any more when the minute comes. The KCM has been told of
+// them then.
 func (r *run) makeCronJobs(ctx context.Context, change func(*batchv1.CronJob), groups ...string) (minute time.Time) {
 	ginkgo.GinkgoHelper()
-	r.eventually(ctx, "a time in the minute that leaves enough of it", func() (bool, error) { return time.Now().Second() < 50, nil })
+	r.eventually(ctx, "the end of a minute", func() (bool, error) { s := time.Now().Second(); return s >= 40 && s < 50, nil })
 	minute = time.Now().Truncate(time.Minute).Add(time.Minute)
 	for _, group := range groups {
 		for i := range cronJobsOfEach {

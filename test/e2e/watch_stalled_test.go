@@ -201,8 +201,9 @@ func (r *run) takenUp(since time.Time, resource schema.GroupResource) (opened, l
 
 // toldEverywhere: the metric and the log say it, too.
 func (r *run) toldEverywhere(ctx context.Context, resource schema.GroupResource) {
+	metrics := page(ctx, r.KCM, "/metrics") // One scrape: between two a cache that lags may stall.
 	is := func(state string) float64 {
-		return series(ctx, r, "informer_staleness_state", fmt.Sprintf("resource=%q", resource.Resource), fmt.Sprintf("state=%q", state))
+		return sumOf(metrics, "informer_staleness_state", fmt.Sprintf("resource=%q", resource.Resource), fmt.Sprintf("state=%q", state))
 	}
 	gomega.Expect(is("lagging")+is("stalled")).To(gomega.BeEquivalentTo(1), "metric")
 	log, err := os.ReadFile(r.KCM.LogPath())
