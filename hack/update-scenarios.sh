@@ -2,8 +2,9 @@
 # Copyright The Fresh KCM Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Writes docs/scenarios.md, the index of the scenarios in test/e2e, and docs/coverage.md, what each controller may write.
+# Writes docs/scenarios.md, the index of the scenarios in test/e2e, docs/coverage.md, what each controller may write, and
+# docs/incidents.md, what has happened in clusters.
 
 source "$(dirname "$0")/lib.sh"
 
-UPDATE=1 go test -count=1 -run '^(TestScenarioIndex|TestCoverage)$' ./test/e2e
+UPDATE=1 go test -count=1 -run '^(TestScenarioIndex|TestCoverage|TestIncidents)$' ./test/e2e

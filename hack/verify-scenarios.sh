@@ -6,4 +6,4 @@
 
 source "$(dirname "$0")/lib.sh"
 
-go test -count=1 -run '^(TestScenarioIndex|TestCoverage)$' ./test/e2e
+go test -count=1 -run '^(TestScenarioIndex|TestCoverage|TestIncidents)$' ./test/e2e

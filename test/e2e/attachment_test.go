@@ -32,7 +32,8 @@ const (
 // detached. The test plays the volume's driver and the kubelet.
 var _ = describe(scenario{
 	number: 40, title: "node events held: node repaired, and a pod with a volume deleted", label: ordinary,
-	hurts: rig.U1, rules: []string{ruleDetached}, allows: []string{oracle.RuleLiveTainted}, mutants: []without{{"nodes-attachdetach", ruleDetached}}, gaps: []int{13}, idle: true,
+	incidents: []string{"106710", "141888"},
+	hurts:     rig.U1, rules: []string{ruleDetached}, allows: []string{oracle.RuleLiveTainted}, mutants: []without{{"nodes-attachdetach", ruleDetached}}, gaps: []int{13}, idle: true,
 	options: rig.Options{KCMArgs: []string{"--node-monitor-grace-period=10m"}},
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {

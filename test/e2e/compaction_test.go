@@ -31,7 +31,8 @@ const compactedNodes = 30
 // for that.
 var _ = describe(scenario{
 	number: 19, title: "compaction and 410 during a hold of the pod watch", label: long,
-	timed: true, hurts: rig.U1, rules: []string{ruleWake},
+	incidents: []string{"etcd-20573"},
+	timed:     true, hurts: rig.U1, rules: []string{ruleWake},
 	options: rig.Options{
 		KCMArgs: quickClient,
 		Cluster: controlplane.Options{

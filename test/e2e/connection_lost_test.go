@@ -32,7 +32,8 @@ var patientElection = []string{
 // By its caches every node has been silent all that time. What U0 has tried to write meanwhile goes out.
 var _ = describe(scenario{
 	number: 13, title: "connection to the apiserver black-holed past the grace period", label: long,
-	hurts: rig.U0, rules: []string{oracle.RuleLiveMarked},
+	incidents: []string{"121793"},
+	hurts:     rig.U0, rules: []string{oracle.RuleLiveMarked},
 	options: shortTiming.rig(controlplane.NodeOptions{Count: holeNodes}, patientElection...), idle: true,
 	timeout: 6 * time.Minute,
 	run: func(ctx context.Context, r *run) {

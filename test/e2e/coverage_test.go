@@ -5,8 +5,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -84,14 +82,7 @@ func coveragePage(controllers []inventory.Controller) string {
 // TestCoverage proves that docs/coverage.md is of the inventory, and that the scenarios which it names exist. hack/update-scenarios.sh
 // writes it.
 func TestCoverage(t *testing.T) {
-	file := filepath.Join("..", "..", "docs", "coverage.md")
-	want := coveragePage(inventory.Controllers())
-	if os.Getenv("UPDATE") == "1" {
-		require.NoError(t, os.WriteFile(file, []byte(want), 0o644))
-	}
-	got, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, want, string(got), "docs/coverage.md is not of pkg/inventory: run hack/update-scenarios.sh")
+	requirePage(t, "coverage.md", coveragePage(inventory.Controllers()))
 	for _, c := range inventory.Controllers() {
 		for _, r := range c.Rules {
 			for _, n := range r.Scenarios {

@@ -69,7 +69,8 @@ var _ = describe(scenario{
 // which its controller has written, says that it has run. Every stock arm runs it again and again.
 var _ = describe(scenario{
 	number: 36, title: "cronjob events held: finished Jobs are not kept", label: ordinary,
-	hurts: rig.U1, rules: []string{ruleTwice}, mutants: []without{{"own-writes", ruleTwice}}, gaps: []int{16}, idle: true,
+	incidents: []string{"62772"},
+	hurts:     rig.U1, rules: []string{ruleTwice}, mutants: []without{{"own-writes", ruleTwice}}, gaps: []int{16}, idle: true,
 	options: cronJobOptions,
 	timeout: 5 * time.Minute,
 	run: func(ctx context.Context, r *run) {

@@ -35,7 +35,8 @@ const (
 // evictions. When the two are ready again, evictions must go on.
 var _ = describe(scenario{
 	number: 34, title: "pod events held: pods turn unready, then minAvailable is lowered", label: ordinary,
-	hurts: rig.U1, rules: []string{ruleEvicted}, mutants: []without{{"rises-disruption", ruleEvicted}}, gaps: []int{15}, idle: true,
+	incidents: []string{"82149", "105326"},
+	hurts:     rig.U1, rules: []string{ruleEvicted}, mutants: []without{{"rises-disruption", ruleEvicted}}, gaps: []int{15}, idle: true,
 	timeout: 3 * time.Minute,
 	run: func(ctx context.Context, r *run) {
 		budgets := r.Client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault)

@@ -101,7 +101,8 @@ func restored(o restoration) scenario {
 	}
 	return scenario{
 		number: 23, title: "etcd restored from a snapshot, " + o.title, label: o.label,
-		hurts: o.hurts, rules: []string{ruleEnd, ruleDigest}, mutants: o.mutants, gaps: gaps,
+		incidents: []string{"95958", "107457", "118501"},
+		hurts:     o.hurts, rules: []string{ruleEnd, ruleDigest}, mutants: o.mutants, gaps: gaps,
 		options: rig.Options{
 			// A restore may take longer than the 10 s after which a leader that cannot renew its lease ends.
 			KCMArgs: []string{"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s"},

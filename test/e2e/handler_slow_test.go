@@ -44,7 +44,8 @@ const (
 // what one controller knows is many seconds old. Stock says nothing of that, and does nothing else either.
 var _ = describe(scenario{
 	number: 31, title: "pods come and go faster than one event handler can be told", label: ordinary, gate: gates.MonitorInformerStaleness,
-	idle: true, mutants: []without{{"handler-lag", ruleUntold}},
+	incidents: []string{"121474"},
+	idle:      true, mutants: []without{{"handler-lag", ruleUntold}},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 2}}},
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {

@@ -77,13 +77,18 @@ func indexPage(entries []indexEntry) string {
 
 // TestScenarioIndex proves that docs/scenarios.md has every scenario. hack/update-scenarios.sh writes it.
 func TestScenarioIndex(t *testing.T) {
-	file := filepath.Join("..", "..", "docs", "scenarios.md")
-	want := indexPage(indexed)
+	require.NotEmpty(t, indexed)
+	requirePage(t, "scenarios.md", indexPage(indexed))
+}
+
+// requirePage proves that a page of docs is current, or writes it.
+func requirePage(t *testing.T, name, want string) {
+	t.Helper()
+	file := filepath.Join("..", "..", "docs", name)
 	if os.Getenv("UPDATE") == "1" {
 		require.NoError(t, os.WriteFile(file, []byte(want), 0o644))
 	}
 	got, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.NotEmpty(t, indexed)
-	require.Equal(t, want, string(got), "docs/scenarios.md is not of the scenarios in test/e2e: run hack/update-scenarios.sh")
+	require.Equal(t, want, string(got), "docs/%s is not of the scenarios in test/e2e: run hack/update-scenarios.sh", name)
 }

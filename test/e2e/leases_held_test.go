@@ -25,11 +25,11 @@ const deafNodes = 300
 // connection are answered, so that nothing but the server's time-out of five to ten minutes would end it.
 var (
 	_ = describe(deaf(deafness{number: 6, how: "lease watch held past the grace period", label: ordinary,
-		nodes: deafNodes, timing: shortTiming, lasts: shortTiming.overGrace(), effect: faultproxy.Hold{}}))
+		nodes: deafNodes, timing: shortTiming, lasts: shortTiming.overGrace(), effect: faultproxy.Hold{}, incident: "85221"}))
 	_ = describe(deaf(deafness{number: 6, how: "lease watch held for 2 min, default grace period, 1,000 nodes", label: long,
-		nodes: 1000, alone: true, timing: defaultTiming, lasts: 2 * time.Minute, effect: faultproxy.Hold{}}))
+		nodes: 1000, alone: true, timing: defaultTiming, lasts: 2 * time.Minute, effect: faultproxy.Hold{}, incident: "85221"}))
 	_ = describe(deaf(deafness{number: 11, how: "lease watch half open past the grace period", label: ordinary,
-		nodes: 100, timing: quickTiming, lasts: quickTiming.overGrace(), effect: faultproxy.DropStream{}}))
+		nodes: 100, timing: quickTiming, lasts: quickTiming.overGrace(), effect: faultproxy.DropStream{}, incident: "gardener-15708"}))
 )
 
 // deafness is a time without news of leases.
@@ -41,12 +41,14 @@ type deafness struct {
 	timing     nodeTiming
 	lasts      time.Duration
 	effect     faultproxy.Effect
+	incident   string
 }
 
 func deaf(d deafness) scenario {
 	return scenario{
 		number: d.number, title: fmt.Sprintf("%s, all nodes alive", d.how), label: d.label,
-		hurts: rig.U0, rules: []string{oracle.RuleLiveMarked}, mutants: ifOrdinary(d.label, without{"lease-proof", oracle.RuleLiveMarked}),
+		incidents: []string{d.incident},
+		hurts:     rig.U0, rules: []string{oracle.RuleLiveMarked}, mutants: ifOrdinary(d.label, without{"lease-proof", oracle.RuleLiveMarked}),
 		options: d.timing.rig(controlplane.NodeOptions{Count: d.nodes}), idle: true, alone: d.alone,
 		timeout: 4*time.Minute + d.lasts,
 		run: func(ctx context.Context, r *run) {

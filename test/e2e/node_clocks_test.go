@@ -26,7 +26,8 @@ import (
 // own, so the scenario renews these nodes' leases in its place.
 var _ = describe(scenario{
 	number: 8, title: "clocks of nodes set back", label: ordinary,
-	hurts: rig.U0, rules: []string{oracle.RuleLiveMarked}, mutants: []without{{"clock-back", oracle.RuleLiveMarked}},
+	incidents: []string{"113081"},
+	hurts:     rig.U0, rules: []string{oracle.RuleLiveMarked}, mutants: []without{{"clock-back", oracle.RuleLiveMarked}},
 	options: quickTiming.rig(controlplane.NodeOptions{Count: 10}), idle: true,
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {

@@ -37,7 +37,8 @@ const (
 // finalizer off at once, and deletes the pods that it learns of later.
 var _ = describe(scenario{
 	number: 35, title: "pod events held: ReplicaSet scaled up, then deleted and its pods to be orphaned", label: ordinary,
-	hurts: rig.U1, rules: []string{ruleOrphans}, mutants: []without{{"orphans-gc", ruleOrphans}}, gaps: []int{14}, idle: true,
+	incidents: []string{"88097", "114603"},
+	hurts:     rig.U1, rules: []string{ruleOrphans}, mutants: []without{{"orphans-gc", ruleOrphans}}, gaps: []int{14}, idle: true,
 	timeout: 3 * time.Minute,
 	run: func(ctx context.Context, r *run) {
 		sets := r.Client.AppsV1().ReplicaSets(metav1.NamespaceDefault)
@@ -74,7 +75,8 @@ var _ = describe(scenario{
 // No controller makes such dependents. Every stock arm deletes them all.
 var _ = describe(scenario{
 	number: 35, title: "events of ConfigMaps held: a Secret deleted and its ConfigMaps to be orphaned", label: ordinary,
-	hurts: rig.U1, rules: []string{ruleOrphans}, mutants: []without{{"orphans-gc", ruleOrphans}}, gaps: []int{14}, idle: true,
+	incidents: []string{"88097", "114603"},
+	hurts:     rig.U1, rules: []string{ruleOrphans}, mutants: []without{{"orphans-gc", ruleOrphans}}, gaps: []int{14}, idle: true,
 	timeout: 3 * time.Minute,
 	run: func(ctx context.Context, r *run) {
 		secrets, maps := r.Client.CoreV1().Secrets(metav1.NamespaceDefault), r.Client.CoreV1().ConfigMaps(metav1.NamespaceDefault)

@@ -32,7 +32,8 @@ const (
 // stock arm deletes the pod at once, while it runs. When the node is out of service again the pod must go.
 var _ = describe(scenario{
 	number: 32, title: "node events held: node repaired, and a pod of it deleted with long grace", label: ordinary,
-	hurts: rig.U1, rules: []string{ruleForced}, allows: []string{oracle.RuleLiveTainted}, mutants: []without{{"nodes-podgc", ruleForced}}, idle: true,
+	incidents: []string{"141887"},
+	hurts:     rig.U1, rules: []string{ruleForced}, allows: []string{oracle.RuleLiveTainted}, mutants: []without{{"nodes-podgc", ruleForced}}, idle: true,
 	options: rig.Options{KCMArgs: []string{"--node-monitor-grace-period=10m"}},
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {

@@ -40,7 +40,8 @@ var podGCArgs = []string{fmt.Sprintf("--terminated-pod-gc-threshold=%d", podGCTh
 // still go.
 var _ = describe(scenario{
 	number: 32, title: "pod events held: pods that had ended made again under their names", label: ordinary,
-	hurts: rig.U1, rules: []string{oracle.RuleUnjustified}, mutants: []without{{"proof-podgc", oracle.RuleUnjustified}}, gaps: []int{12}, idle: true,
+	incidents: []string{"141887"},
+	hurts:     rig.U1, rules: []string{oracle.RuleUnjustified}, mutants: []without{{"proof-podgc", oracle.RuleUnjustified}}, gaps: []int{12}, idle: true,
 	options: rig.Options{KCMArgs: podGCArgs},
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {
@@ -83,7 +84,8 @@ var _ = describe(scenario{
 // names meanwhile. No cache is stale. Every stock arm deletes the new ones.
 var _ = describe(scenario{
 	number: 32, title: "pods made again under their names while a pass over pods that have ended goes on", label: ordinary,
-	hurts: rig.U1, rules: []string{oracle.RuleUnjustified}, mutants: []without{{"uid-podgc", oracle.RuleUnjustified}}, gaps: []int{12}, idle: true,
+	incidents: []string{"141887"},
+	hurts:     rig.U1, rules: []string{oracle.RuleUnjustified}, mutants: []without{{"uid-podgc", oracle.RuleUnjustified}}, gaps: []int{12}, idle: true,
 	options: rig.Options{KCMArgs: append([]string{"--kube-api-qps=5", "--kube-api-burst=5"}, podGCArgs...)},
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {

@@ -39,7 +39,8 @@ var (
 // pod and makes one more for each. U1 and P wait.
 var _ = describe(scenario{
 	number: 1, title: "pod events held for longer than expectations last", label: long,
-	hurts: rig.U0, rules: []string{oracle.RuleSurplus},
+	incidents: []string{"129795"},
+	hurts:     rig.U0, rules: []string{oracle.RuleSurplus},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: podDelayNodes}}},
 	timeout: 2 * expectationLife,
 	run: func(ctx context.Context, r *run) {

@@ -47,7 +47,8 @@ var (
 func restartedOnLagging(watchList bool, hurts rig.Arm, mutants ...without) scenario {
 	return scenario{
 		number: 17, title: fmt.Sprintf("KCM restarts on a lagging apiserver, WatchListClient=%v", watchList), label: long,
-		hurts: hurts, rules: []string{oracle.RuleSurplus}, mutants: mutants, gaps: []int{17},
+		incidents: []string{"59848"},
+		hurts:     hurts, rules: []string{oracle.RuleSurplus}, mutants: mutants, gaps: []int{17},
 		options: rig.Options{KCMArgs: quickElection, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: burstNodes}}},
 		timeout: 4 * time.Minute,
 		run: func(ctx context.Context, r *run) {

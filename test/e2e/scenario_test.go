@@ -65,7 +65,9 @@ type scenario struct {
 	timeout time.Duration
 	// gaps are the rows of docs/track-record.md that the scenario shows on U1.
 	gaps []int
-	run  func(ctx context.Context, r *run)
+	// incidents are the reports of docs/incidents.md that the scenario shows again.
+	incidents []string
+	run       func(ctx context.Context, r *run)
 }
 
 // without is a protection, by the name of the mutant that takes it away (see test/internal/mutants), and the rule by which
@@ -100,6 +102,9 @@ func (s scenario) labels() []string {
 	labels := []string{fmt.Sprintf("scenario:%d", s.number), s.label}
 	for _, gap := range s.gaps {
 		labels = append(labels, fmt.Sprintf("gap:%d", gap))
+	}
+	for _, report := range s.incidents {
+		labels = append(labels, "incident:"+report)
 	}
 	return labels
 }

@@ -37,7 +37,8 @@ const (
 // pods have to go: to do nothing would be no cure.
 var _ = describe(scenario{
 	number: 4, title: "node events held, NoExecute taint taken off before the toleration runs out", label: ordinary,
-	hurts: rig.U1, rules: []string{oracle.RuleUnjustified}, mutants: []without{{"taint-guard", oracle.RuleUnjustified}}, gaps: []int{1},
+	incidents: []string{"119862", "139992"},
+	hurts:     rig.U1, rules: []string{oracle.RuleUnjustified}, mutants: []without{{"taint-guard", oracle.RuleUnjustified}}, gaps: []int{1},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 1}}}, idle: true,
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {

@@ -39,7 +39,8 @@ var namespaces = schema.GroupResource{Resource: "namespaces"}
 // the other scenario 11.
 var _ = describe(scenario{
 	number: 11, title: "half-open watch: pings answered, no bytes; noticed", label: ordinary, gate: gates.MonitorInformerStaleness, mutants: []without{{"detection", ruleUnnoticed}}, gaps: []int{11},
-	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 20}}}, idle: true,
+	incidents: []string{"gardener-15708"},
+	options:   rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 20}}}, idle: true,
 	timeout: 12 * time.Minute,
 	run: func(ctx context.Context, r *run) {
 		if r.Arm != rig.P {
@@ -122,7 +123,8 @@ const (
 // held when the server ends the stream, after 5 to 10 min.
 var _ = describe(scenario{
 	number: 11, title: "one watch stream held; ended and taken up anew", label: ordinary, gate: gates.MonitorInformerStaleness, mutants: []without{{"watch-end", ruleBehind}}, gaps: []int{11},
-	hurts: rig.U1, rules: []string{ruleBehind},
+	incidents: []string{"gardener-15708"},
+	hurts:     rig.U1, rules: []string{ruleBehind},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 20}}}, idle: true,
 	timeout: 6 * time.Minute,
 	run: func(ctx context.Context, r *run) {
