@@ -147,6 +147,7 @@ var _ = describe(scenario{
 				gomega.Expect(pods.Delete(ctx, list.Items[i].Name, metav1.DeleteOptions{})).To(gomega.Succeed())
 			}
 		}
+		r.passes(ctx, "what was proven before to be too old", time.Now(), proofAge+time.Second)
 		r.scaleAll(ctx, scaledTo/2)
 		r.passes(ctx, "the controllers to act", fault.Stats().Since, podsDelay-3*time.Second)
 		r.proves(fault, len(scaledKinds)*scaledTo/2, podsDelay-3*time.Second)

@@ -233,11 +233,6 @@ var all = []Mutant{
 		New: "	return nil",
 	},
 	{
-		Name: "lost-event", Protection: "a node is read from the server before its pods are evicted, as an event may be lost", File: guards + "/taint.go",
-		Old: "check = g.checks.begin(e.Node, g.gate.busy())",
-		New: "_ = g.checks.begin",
-	},
-	{
 		Name: "device-taint-guard", Protection: "an eviction for a device's taint is judged again when it is due, by the server's state", File: "pkg/wiring/tainteviction.go",
 		Old: "	return guarded(s, evictionguard.NewDeviceTaintGuard(ctx, s.evictionOptions(), evictor))",
 		New: "	return nil",

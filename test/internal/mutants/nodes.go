@@ -12,6 +12,14 @@ const (
 var nodes = []Tested{
 	{
 		Mutant: Mutant{
+			Name: "lost-event", Protection: "a node is read from the server before its pods are evicted, as an event may be lost", File: guards + "/taint.go",
+			Old: "check = g.checks.begin(e.Node, g.gate.busy())",
+			New: "_ = g.checks.begin",
+		},
+		Package: guards, Test: "TestLostEvent",
+	},
+	{
+		Mutant: Mutant{
 			Name: "each-try", Protection: "each try of an eviction is decided anew", File: guards + "/taint.go",
 			Old: "refuted || view.old() {",
 			New: "refuted || view.old() && false {",
