@@ -21,16 +21,19 @@ const exemptFlag = "stale-controller-consistency-exempt"
 // exemptible are the controllers that have no gate of upstream's for their protection, by the names that metrics have, with
 // those of --controllers.
 var exemptible = map[string]string{
-	"attachdetach":            names.PersistentVolumeAttachDetachController,
-	"cronjob":                 names.CronJobController,
-	"csrcleaner":              names.CertificateSigningRequestCleanerController,
-	"disruption":              names.DisruptionController,
-	"garbagecollector":        names.GarbageCollectorController,
-	"persistentvolume-binder": names.PersistentVolumeBinderController,
-	"podgc":                   names.PodGarbageCollectorController,
-	"resourceclaim":           names.ResourceClaimController,
-	"resourcequota":           names.ResourceQuotaController,
-	"tokencleaner":            names.TokenCleanerController,
+	"attachdetach":                     names.PersistentVolumeAttachDetachController,
+	"cronjob":                          names.CronJobController,
+	"csrcleaner":                       names.CertificateSigningRequestCleanerController,
+	"disruption":                       names.DisruptionController,
+	"garbagecollector":                 names.GarbageCollectorController,
+	"persistentvolume-binder":          names.PersistentVolumeBinderController,
+	"podgc":                            names.PodGarbageCollectorController,
+	"podgroup-protection":              names.PodGroupProtectionController,
+	"resourceclaim":                    names.ResourceClaimController,
+	"resourcequota":                    names.ResourceQuotaController,
+	"service-cidr":                     names.ServiceCIDRController,
+	"tokencleaner":                     names.TokenCleanerController,
+	"volumeattributesclass-protection": names.VolumeAttributesClassProtectionController,
 }
 
 // exemption is which controllers are to be as upstream's though StaleControllerConsistency is on.

@@ -68,7 +68,8 @@ var storage = []Controller{
 		{Verbs: "update", Resources: "persistentvolumes", Mode: InCode, Why: refused},
 	}},
 	{Name: names.VolumeAttributesClassProtectionController, Client: "volumeattributesclass-protection-controller", Rules: []Rule{
-		{Verbs: "update", Resources: "volumeattributesclasses.storage.k8s.io", Mode: Open, Why: "It may take the finalizer off while volumes and claims of the class are missing from its cache."},
+		{Verbs: "update", Resources: "volumeattributesclasses.storage.k8s.io", Mode: Bounded, Scenarios: []int{42},
+			Why: "Claims and volumes are proven before the finalizer is taken off, for 5 min at most. " + refused},
 	}},
 	{Name: names.EphemeralVolumeController, Client: "ephemeral-volume-controller", Rules: []Rule{
 		{Verbs: "create", Resources: "persistentvolumeclaims", Mode: Exempt, Why: "The claim has the name of its pod and volume: a second one is refused."},
@@ -89,7 +90,8 @@ var cluster = []Controller{
 		{Verbs: "create update delete", Resources: "endpointslices.discovery.k8s.io", Mode: Open, Why: "It names no UID, so it may delete those of an object that was made again. They are made again then."},
 	}},
 	{Name: names.ServiceCIDRController, Client: "service-cidrs-controller", Rules: []Rule{
-		{Verbs: "patch update", Resources: "servicecidrs.networking.k8s.io", Mode: Open, Why: "It may take the finalizer off while IP addresses of the range are missing from its cache."},
+		{Verbs: "patch update", Resources: "servicecidrs.networking.k8s.io", Mode: Bounded, Scenarios: []int{41},
+			Why: "IP addresses and other ranges are proven before the finalizer is taken off, for 5 min at most. It carries the UID then."},
 		{Verbs: "patch update", Resources: "servicecidrs.networking.k8s.io/status", Mode: Exempt, Why: repeatable},
 	}},
 	{Name: names.NamespaceController, Client: "namespace-controller", Rules: []Rule{

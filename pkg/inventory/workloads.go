@@ -101,6 +101,7 @@ var workloads = []Controller{
 		{Verbs: "delete", Resources: "jobs.batch", Mode: InCode, Why: "The Job is read live before, and it carries the UID and the resource version."},
 	}},
 	{Name: names.PodGroupProtectionController, Client: names.PodGroupProtectionController, Rules: []Rule{
-		{Verbs: "update", Resources: "podgroups.scheduling.k8s.io", Mode: Open, Why: "It may take the finalizer off while pods of the group are missing from its cache."},
+		{Verbs: "update", Resources: "podgroups.scheduling.k8s.io", Mode: Bounded, Scenarios: []int{42},
+			Why: "The pods are proven before the finalizer is taken off, for 5 min at most. " + refused},
 	}},
 }

@@ -50,6 +50,8 @@ func (s *Store) purpose() string {
 		return "to run a Job, or delete one that has finished"
 	case "resourceclaim":
 		return "to release a claim"
+	case "service-cidr", "volumeattributesclass-protection", "podgroup-protection":
+		return "to take off a finalizer"
 	}
 	return "to delete pods"
 }
@@ -169,6 +171,14 @@ func (r *reading) Prove(ctx context.Context, action string, resources ...schema.
 // ProveFirst implements what consistency.ProveFirst asks for.
 func (r *reading) ProveFirst(ctx context.Context, action string, resources ...schema.GroupResource) error {
 	return r.prove(ctx, action, heldFirst, heldFirst, resources)
+}
+
+// ProveExact implements what consistency.Dependents asks for: as Prove, by a proof that is no older than the reading.
+func (r *reading) ProveExact(ctx context.Context, action string, resources ...schema.GroupResource) error {
+	if r.store.prover != nil {
+		r.viewFor(ownerOf(r.key, action), true)
+	}
+	return r.Prove(ctx, action, resources...)
 }
 
 func (r *reading) prove(ctx context.Context, action string, unknown, stale time.Duration, resources []schema.GroupResource) error {

@@ -178,6 +178,21 @@ var all = []Mutant{
 		New: "	return true\n}",
 	},
 	{
+		Name: "proof-service-cidr", Protection: "the finalizer of a ServiceCIDR is taken off only by caches that are proven fresh", File: controllers + "servicecidrs/servicecidrs_controller.go",
+		Old: " || !c.dependents.Proven(ctx) {",
+		New: " {",
+	},
+	{
+		Name: "proof-vac-protection", Protection: "the finalizer of a VolumeAttributesClass is taken off only by caches that are proven fresh", File: controllers + "volume/vacprotection/vac_protection_controller.go",
+		Old: " || !c.dependents.Proven(ctx)",
+		New: "",
+	},
+	{
+		Name: "proof-podgroup-protection", Protection: "the finalizer of a PodGroup is taken off only by caches that are proven fresh", File: controllers + "scheduling/podgroupprotection/podgroup_protection_controller.go",
+		Old: " && c.dependents.Proven(ctx)",
+		New: "",
+	},
+	{
 		Name: "version-tokencleaner", Protection: "the token cleaner deletes a token only as it has read it", File: controllers + "bootstrap/tokencleaner.go",
 		Old: "*consistencyutil.OnlyAsRead(tc.consistencyStore, secret, &options)",
 		New: "options",

@@ -19,17 +19,19 @@ import (
 
 // The resources that can be recorded.
 var (
-	Pods                = schema.GroupResource{Resource: "pods"}
-	Nodes               = schema.GroupResource{Resource: "nodes"}
-	DaemonSets          = schema.GroupResource{Group: "apps", Resource: "daemonsets"}
-	ControllerRevisions = schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}
-	ReplicaSets         = schema.GroupResource{Group: "apps", Resource: "replicasets"}
-	Jobs                = schema.GroupResource{Group: "batch", Resource: "jobs"}
-	CronJobs            = schema.GroupResource{Group: "batch", Resource: "cronjobs"}
-	ResourceClaims      = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}
-	ResourceSlices      = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceslices"}
-	DeviceTaintRules    = schema.GroupResource{Group: "resource.k8s.io", Resource: "devicetaintrules"}
-	Leases              = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+	Pods                   = schema.GroupResource{Resource: "pods"}
+	Nodes                  = schema.GroupResource{Resource: "nodes"}
+	DaemonSets             = schema.GroupResource{Group: "apps", Resource: "daemonsets"}
+	ControllerRevisions    = schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}
+	ReplicaSets            = schema.GroupResource{Group: "apps", Resource: "replicasets"}
+	Jobs                   = schema.GroupResource{Group: "batch", Resource: "jobs"}
+	CronJobs               = schema.GroupResource{Group: "batch", Resource: "cronjobs"}
+	ResourceClaims         = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}
+	ResourceSlices         = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceslices"}
+	DeviceTaintRules       = schema.GroupResource{Group: "resource.k8s.io", Resource: "devicetaintrules"}
+	PersistentVolumeClaims = schema.GroupResource{Resource: "persistentvolumeclaims"}
+	IPAddresses            = schema.GroupResource{Group: "networking.k8s.io", Resource: "ipaddresses"}
+	Leases                 = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 )
 
 // collection reads all namespaces of one resource, as typed objects.
@@ -44,6 +46,7 @@ func newCollection(client kubernetes.Interface, resource schema.GroupResource) (
 		"apps":                client.AppsV1().RESTClient(),
 		"batch":               client.BatchV1().RESTClient(),
 		"coordination.k8s.io": client.CoordinationV1().RESTClient(),
+		"networking.k8s.io":   client.NetworkingV1().RESTClient(),
 		"resource.k8s.io":     client.ResourceV1().RESTClient(),
 	}
 	c := byGroup[resource.Group]
