@@ -32,7 +32,7 @@ func waitingReadings(tb testing.TB, n int) *Store {
 	for i := range n {
 		ctx := consistency.WithReading(tb.Context(), store, fmt.Sprint("ns/quota-", i))
 		require.Error(tb, consistency.ProvePass(ctx, "count/nodes", nodes))
-		store.proveNextAhead(types.NamespacedName{Name: ownerOf(fmt.Sprint("ns/quota-", i), "count/nodes")}, []schema.GroupResource{nodes}, time.Time{})
+		store.proveNextAhead(types.NamespacedName{Name: ownerOf(fmt.Sprint("ns/quota-", i), "count/nodes")}, []schema.GroupResource{nodes}, nil)
 	}
 	return store
 }

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// proofAge is how long before a reconcile the proof of its view may have been made. It is what a
+	// proofAge is how long before a reconcile the proof of its view may have been made, but that of the nodes. It is what a
 	// proof needs to be of use to the next try, when the cache had moved while it was made.
 	proofAge = 2 * time.Second
 	// retryUnproven is how long an action waits before it asks for a proof again, if the answer does
@@ -102,7 +102,7 @@ type Store struct {
 // after the view finds a busy cache further on than the view each time.
 type ahead struct {
 	resources []schema.GroupResource
-	asOf      time.Time                                // at least
+	asOf      map[schema.GroupResource]time.Time       // at least
 	proofs    map[schema.GroupResource]freshness.Proof // nil: not proven yet
 }
 
@@ -278,7 +278,7 @@ func (e *UnprovenError) Parked() bool { return e.parked }
 func (e *UnprovenError) Again() bool { return e.again }
 
 // ProveFresh returns nil if what the context's reconcile has read of the resources had all that the server had no longer
-// than proofAge before the reconcile began, or when EnsureReady let it begin. Of the owner and the pods that it controls
+// than proofAge before the reconcile began, of nodes when it began, or when EnsureReady let it begin. Of the owner and the pods that it controls
 // that is so if their caches are proven, and they are in there as they were read. Otherwise it returns an *UnprovenError
 // for the first resource of which it may not be so, and the owner comes back to the queue: at once if the cache is proven
 // by now, else when it has caught up, or after a while. It does so, too, once, if the reconcile began longer ago than
@@ -307,8 +307,11 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 			open = append(open, resource)
 		}
 	}
-	asOf := s.asOf(owner.Name, began.at, began.age())
-	replies, rest := ask(cmp.Or(began.patience, promptly), open, func(resource schema.GroupResource) reply { return s.proveOrRead(ctx, began, resource, asOf) })
+	asOf := make(map[schema.GroupResource]time.Time, len(resources))
+	for _, resource := range resources {
+		asOf[resource] = s.asOf(owner.Name, began.at, began.age(resource))
+	}
+	replies, rest := ask(cmp.Or(began.patience, promptly), open, func(resource schema.GroupResource) reply { return s.proveOrRead(ctx, began, resource, asOf[resource]) })
 	for _, resource := range open {
 		proof, slow := replies[resource].proof, replies[resource].slow
 		if replies[resource].shown || proof.Fresh() && began.showsNow(resource, proof) {
@@ -322,7 +325,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		switch {
 		case slow:
 			s.wasSlow()
-			s.await(ctx, owner.Name, &refusal{resource: resource, proof: proof, asOf: asOf}, func() (proven bool) {
+			s.await(ctx, owner.Name, &refusal{resource: resource, proof: proof, asOf: asOf[resource]}, func() (proven bool) {
 				if proven = rest(); proven {
 					s.proveNextAhead(owner.Name, resources, asOf) // The owner may have to queue for longer than the proofs are good.
 				} else if late, stale := s.shownStale(resource); stale {
@@ -398,7 +401,7 @@ func (s *Store) needed(resources []schema.GroupResource) []schema.GroupResource 
 }
 
 // proveNextAhead has the resources proven before the owner's next view, and those that were before this one.
-func (s *Store) proveNextAhead(owner types.NamespacedName, resources []schema.GroupResource, asOf time.Time) {
+func (s *Store) proveNextAhead(owner types.NamespacedName, resources []schema.GroupResource, asOf map[schema.GroupResource]time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ahead == nil {
@@ -424,13 +427,14 @@ func (s *Store) proveAhead(owner types.NamespacedName) {
 	if a == nil {
 		return
 	}
-	asOf := s.asOf(owner, time.Now(), proofAge)
-	if asOf.Before(a.asOf) {
-		asOf = a.asOf
-	}
+	recent := s.asOf(owner, time.Now(), proofAge)
 	made := make([]freshness.Proof, len(a.resources))
 	var wg sync.WaitGroup
 	for i, resource := range a.resources {
+		asOf := recent
+		if asOf.Before(a.asOf[resource]) {
+			asOf = a.asOf[resource]
+		}
 		wg.Go(func() { made[i] = s.prover.prove(s.ctx, resource, asOf) })
 	}
 	wg.Wait()

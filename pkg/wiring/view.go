@@ -70,9 +70,10 @@ func (s *Store) View(owner metav1.Object, kind schema.GroupVersionKind) any {
 	return v
 }
 
-// age is how much older than the view a proof may be.
-func (v *view) age() time.Duration {
-	if v.exact {
+// age is how much older than the view a proof may be. Nodes are neither the owner's nor its controller's: one that has joined,
+// or got its label back, a moment ago must not cost a pod.
+func (v *view) age(resource schema.GroupResource) time.Duration {
+	if v.exact || v.own != nil && resource == nodeResource {
 		return 0
 	}
 	return proofAge

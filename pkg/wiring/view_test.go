@@ -207,3 +207,48 @@ func TestADeletionIsNotForWhatWasReadLongAgo(t *testing.T) {
 		})
 	}
 }
+
+// A node may have joined since the last proof, and a pod of it is in the cache of pods already: of nodes a proof from before the
+// reconcile says nothing, of what the owner is or controls one of two seconds before does. A reconcile that is put off and begins again
+// wants nodes as of when it began first.
+func TestNodesAreProvenAsOfTheReconcile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, store, queue := newCaches(t)
+		nodeCache := &indexer{cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil), "20"}
+		store.caches[nodes] = nodeCache
+		asked := &asking{caches: c, asOf: map[schema.GroupResource]time.Time{}}
+		store.prover = asked
+		time.Sleep(time.Hour)
+		owner := types.NamespacedName{Namespace: "ns", Name: "set"}
+		reconcile := func() (time.Time, error) {
+			require.NoError(t, store.EnsureReady(owner))
+			ctx := consistency.WithOwnerRead(t.Context(), store, aSet("a", 3), setKind)
+			return time.Now(), consistency.ProveFresh(ctx, store, daemons, pods, nodes)
+		}
+		began, err := reconcile() // The proof is of 30, and the view of 20.
+		require.True(t, consistency.Again(err), "%v", err)
+		require.Equal(t, "ns/set", <-queue)
+		require.Equal(t, map[schema.GroupResource]time.Time{daemons: began.Add(-proofAge), pods: began.Add(-proofAge), nodes: began}, asked.asOf)
+
+		nodeCache.version, c.pods.version, c.sets.version = "30", "30", "30"
+		time.Sleep(time.Second)
+		clear(asked.asOf)
+		again, err := reconcile()
+		require.NoError(t, err)
+		require.Equal(t, map[schema.GroupResource]time.Time{daemons: again.Add(-proofAge), pods: again.Add(-proofAge), nodes: began}, asked.asOf)
+	})
+}
+
+// asking notes what proofs are asked for.
+type asking struct {
+	*caches
+	mu   sync.Mutex
+	asOf map[schema.GroupResource]time.Time
+}
+
+func (a *asking) prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
+	a.mu.Lock()
+	a.asOf[resource] = asOf
+	a.mu.Unlock()
+	return a.caches.prove(ctx, resource, asOf)
+}
