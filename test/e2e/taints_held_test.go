@@ -154,7 +154,6 @@ var _ = describe(scenario{
 		hold := r.inject(faultproxy.Target{Resource: truth.Nodes}, faultproxy.Hold{})
 		joined, err := r.Cluster.Nodes().Create(ctx, controlplane.NodeOptions{Count: 1})
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		r.passes(ctx, "what was proven before to be too old", time.Now(), proofAge+time.Second)
 		waiting := workload.Unschedulable("waiting", name, joined[0])
 		_, err = r.Client.CoreV1().Pods(waiting.Namespace).Create(ctx, waiting, metav1.CreateOptions{})
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())

@@ -22,6 +22,9 @@ func compareValues(s schedule.Schedule, stock, ours Record) []Violation {
 		out = append(out, Violation{rule, fmt.Sprintf(format, args...)})
 	}
 	for _, v := range s.Values() {
+		if stock.Robbed[v.Namespace] {
+			continue
+		}
 		fault := s.TouchedValue(v)
 		owner := ownerOf(v)
 		for what, n := range ours.Requests[owner] {

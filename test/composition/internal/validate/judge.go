@@ -45,6 +45,8 @@ type Record struct {
 	Digests map[model.Owner]string
 	// Unjustified are the destructive writes that nothing at the server called for.
 	Unjustified []Violation
+	// Robbed are the namespaces in which podgc deleted pods for which it had no reason: whoever a quota refuses has more room there then.
+	Robbed map[string]bool
 	// Waits are those of our side at the end.
 	Waits []string
 	// Ages are the oldest published age of a cache that no fault touched, by resource, and how often it had none.

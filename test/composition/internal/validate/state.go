@@ -67,6 +67,9 @@ func stateOf(truth model.Truth, o model.Owner) state {
 	return s
 }
 
+// How the digest of a Job begins that has no conditions, and of one that is complete.
+const noConditions, complete = "conditions:", noConditions + " SuccessCriteriaMet Complete"
+
 // digest is what of an owner, its pods and its volume claims does not depend on when and where they were made.
 func digest(truth model.Truth, o model.Owner) string {
 	var lines []string
@@ -80,7 +83,10 @@ func digest(truth model.Truth, o model.Owner) string {
 	case *appsv1.StatefulSet:
 		lines = append(lines, x.Status.String())
 	case *batchv1.Job:
-		lines = append(lines, fmt.Sprint("conditions ", len(x.Status.Conditions)))
+		lines = append(lines, noConditions)
+		for _, c := range x.Status.Conditions {
+			lines[0] += " " + string(c.Type)
+		}
 		if len(x.Status.Conditions) > 0 {
 			lines = append(lines, fmt.Sprint("succeeded ", x.Status.Succeeded))
 		}
