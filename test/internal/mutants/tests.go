@@ -134,6 +134,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "nodes-now", Protection: "before a DaemonSet deletes pods the nodes are proven as of its reconcile", File: "pkg/wiring/view.go",
+			Old: "v.exact || v.own != nil && resource == nodeResource",
+			New: "v.exact || v.own == nil && resource == nodeResource",
+		},
+		Package: "pkg/wiring", Test: "TestNodesAreProvenAsOfTheReconcile",
+	},
+	{
+		Mutant: Mutant{
 			Name: "one-settler", Protection: "lost answers take one goroutine for a resource", File: "pkg/wiring/settle.go",
 			Old: "if kick, ok := u.settling[resource]; ok {",
 			New: "if kick, ok := u.settling[resource]; ok && len(u.owners) > 8 {",
