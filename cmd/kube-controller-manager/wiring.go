@@ -29,12 +29,16 @@ var watches = transport.NewWatches()
 // handlers are those of all informers, if the monitor is on.
 var handlers = wiring.NewHandlers()
 
+// exempted are the controllers that are to be as upstream's.
+var exempted sets.Set[string]
+
 // terms are those of leadership: two with leader migration.
 var terms = &wiring.Terms{}
 
 // prepare opens, once the gates are known and before anything runs, the seams that are not for one term of
 // leadership. With both gates off it changes nothing. Exempt controllers get no store.
 func prepare(exempt sets.Set[string]) {
+	exempted = exempt
 	gates := utilfeature.DefaultFeatureGate
 	page.Consistency, page.Monitoring = gates.Enabled(features.StaleControllerConsistency), gates.Enabled(features.MonitorInformerStaleness)
 	if page.Consistency || page.Monitoring {
@@ -62,7 +66,10 @@ func clients(ctx context.Context, builder clientbuilder.ControllerClientBuilder)
 	return transport.Clients(builder, lease)
 }
 
-var _ app.Option = wire
+var (
+	_ app.Option              = wire
+	_ app.ControllerInformers = (*wiring.StartInformers)(nil)
+)
 
 // wire hands this project's objects to the controllers of one term of leadership. With both gates off
 // it changes nothing.
@@ -94,6 +101,9 @@ func wire(ctx context.Context, controllerContext *app.ControllerContext, root cl
 	if page.Monitoring {
 		controllerContext.InformerFactory = handlers.Factory(controllerContext.InformerFactory)
 		w.Monitor(wiring.Informers(ctx, controllerContext.InformerFactory, controllerContext.ObjectOrMetadataInformerFactory, controllerContext.RESTMapper), watches, handlers)
+	}
+	if page.Consistency {
+		controllerContext.InformerFactory = w.StartInformers(controllerContext.InformerFactory, controllerContext.RESTMapper, waitsToStart(exempted))
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ var workloads = []Controller{
 			Why: "What a quota counts is proven before a value falls, for 5 min at most. A value rises at once."},
 	}},
 	{Name: names.PodGarbageCollectorController, Client: "pod-garbage-collector", Rules: []Rule{
-		{Verbs: "delete", Resources: "pods", Mode: View, Scenarios: []int{32},
+		{Verbs: "delete", Resources: "pods", Mode: View, Scenarios: []int{32, 44},
 			Why: "It carries the pod's UID. The pods are proven before some that have ended are deleted, the nodes before pods on nodes out of service."},
 		{Verbs: "patch", Resources: "pods/status", Mode: InCode, Why: "It carries the pod's UID."},
 	}},

@@ -93,6 +93,10 @@ var (
 		Subsystem: subsystem, Name: "relist_proofs_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of proofs of a cache asked for because another cache of the same controller was relisted, by result.",
 	}, []string{"group", "resource", "result"})
+	startProofs = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "start_proofs_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of caches that controllers waited for before they started, by whether they were proven as new as the start of leadership.",
+	}, []string{"group", "resource", "result"})
 	fences = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "fences_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of consistent reads of a collection's resource version made for waiting objects, by result.",
@@ -106,7 +110,7 @@ func Register() {
 	register.Do(func() {
 		legacyregistry.MustRegister(waits, waitDuration, parkedOwners, writeToCache, staleCaches, droppedRecords,
 			refusedWrites, unsettledWrites, recordedWrites, unrecordedWrites, undeclaredWrites,
-			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, relists, relistProofs, fences,
+			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, relists, relistProofs, startProofs, fences,
 			liveReads, budgetWaits, breakerOpen, breakerTrips, heldPasses, verifications,
 			cancelledEvictions, evictionWaits, waitingEvictions,
 			stateChanges, probes, probeRequests, probeDuration, probeBytes, stalenessRewinds, endedWatches)
@@ -125,6 +129,18 @@ const (
 // Parked says how many owners a controller holds back now, for one of these reasons.
 func Parked(controller, reason string, owners int) {
 	parkedOwners.WithLabelValues(controller, reason).Set(float64(owners))
+}
+
+// InitStartProofs makes the series of a cache that controllers wait for exist at zero.
+func InitStartProofs(resource schema.GroupResource, results ...string) {
+	for _, result := range results {
+		startProofs.WithLabelValues(resource.Group, resource.Resource, result).Add(0)
+	}
+}
+
+// StartProof counts a cache that controllers waited for before they started, by what was proven of it.
+func StartProof(resource schema.GroupResource, result string) {
+	startProofs.WithLabelValues(resource.Group, resource.Resource, result).Inc()
 }
 
 // Tracker is what the resource-version tracker counts into.

@@ -38,6 +38,8 @@ func TestTracker(t *testing.T) {
 	m.Proof(pods, "Unknown")
 	m.Proof(pods, "Stale")
 	m.Proof(pods, "Stale")
+	InitStartProofs(pods, "Proven", "Unknown")
+	StartProof(pods, "Proven")
 
 	require.NoError(t, testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(`
 # HELP stale_controller_parked_owners [ALPHA] Number of objects that wait to be reconciled now, by reason.
@@ -57,5 +59,9 @@ stale_controller_fences_total{group="",resource="pods",result="ok"} 1
 stale_controller_relist_proofs_total{group="",resource="pods",result="Proven"} 1
 stale_controller_relist_proofs_total{group="",resource="pods",result="Stale"} 2
 stale_controller_relist_proofs_total{group="",resource="pods",result="Unknown"} 1
-`), "stale_controller_relist_proofs_total", "stale_controller_parked_owners", "stale_controller_rewinds_total", "stale_controller_fences_total"))
+# HELP stale_controller_start_proofs_total [ALPHA] Number of caches that controllers waited for before they started, by whether they were proven as new as the start of leadership.
+# TYPE stale_controller_start_proofs_total counter
+stale_controller_start_proofs_total{group="",resource="pods",result="Proven"} 1
+stale_controller_start_proofs_total{group="",resource="pods",result="Unknown"} 0
+`), "stale_controller_start_proofs_total", "stale_controller_relist_proofs_total", "stale_controller_parked_owners", "stale_controller_rewinds_total", "stale_controller_fences_total"))
 }

@@ -161,7 +161,8 @@ func (h tellingHandler) GetBookmarkFunc() func(resourceVersion string) {
 }
 
 // between are the functions through which a handler may be added.
-var between = []string{"k8s.io/client-go/", "github.com/fresh-kcm/fresh-kcm/pkg/wiring.(*handledInformer).", "github.com/fresh-kcm/fresh-kcm/pkg/wiring.observedInformer."}
+var between = []string{"k8s.io/client-go/", "github.com/fresh-kcm/fresh-kcm/pkg/wiring.(*handledInformer).", "github.com/fresh-kcm/fresh-kcm/pkg/wiring.observedInformer.",
+	"github.com/fresh-kcm/fresh-kcm/pkg/wiring.startedInformer."}
 
 // addedBy names a handler by the package that adds it, such as "tainteviction" or "volume/attachdetach". There are
 // as many names as packages that add handlers, and they stay the same from one start to the next.

@@ -41,7 +41,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
-// A new group of APIs in client-go needs a line in handledfactory.go.
+// A new group of APIs in client-go needs a line in wrappedfactory.go.
 func TestEveryTypedInformerIsHandled(t *testing.T) {
 	h := NewHandlers()
 	factory := h.Factory(informers.NewSharedInformerFactory(fake.NewClientset(), 0))

@@ -106,10 +106,13 @@ func (w *Wiring) Waits(out *stalenessz.Longest) {
 		})
 	})
 	w.mu.Lock()
-	stores := w.stores
+	stores, starting := w.stores, w.starting
 	w.mu.Unlock()
 	for _, s := range stores {
 		s.waits(out)
+	}
+	if starting != nil {
+		starting.waits(out)
 	}
 }
 

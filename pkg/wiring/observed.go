@@ -53,7 +53,7 @@ func (f *observedFactory) ForResource(gvr schema.GroupVersionResource) (informer
 	if f.asked[gvr] == nil {
 		f.asked[gvr] = &asked{informer: f.handlers.informer(informer.Informer())}
 	}
-	return observedGeneric{handledGeneric{informer, f.handlers}, func() func() { return f.use(gvr) }}, nil
+	return observedGeneric{wrappedGeneric{informer, f.handlers.informer}, func() func() { return f.use(gvr) }}, nil
 }
 
 // use counts one more user until done is called, once.
@@ -83,13 +83,13 @@ func (f *observedFactory) inUse(out map[schema.GroupVersionResource]stalenessmon
 }
 
 type observedGeneric struct {
-	handledGeneric
+	wrappedGeneric
 	use func() (done func())
 }
 
 // Informer implements informers.GenericInformer.
 func (g observedGeneric) Informer() cache.SharedIndexInformer {
-	return observedInformer{g.handledGeneric.Informer(), g.use}
+	return observedInformer{g.wrappedGeneric.Informer(), g.use}
 }
 
 type observedInformer struct {

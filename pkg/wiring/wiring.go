@@ -41,10 +41,12 @@ type Wiring struct {
 	// leadership is how the lock of the term is held; nil without leader election.
 	leadership transport.Leadership
 
-	mu      sync.Mutex
-	stores  []*Store
-	monitor *stalenessmonitor.Monitor
-	watches *transport.Watches // nil: those of the informers are not known
+	mu     sync.Mutex
+	stores []*Store
+	// starting are the caches that controllers wait for before they start; nil: for none.
+	starting *startCaches
+	monitor  *stalenessmonitor.Monitor
+	watches  *transport.Watches // nil: those of the informers are not known
 }
 
 // New makes the wiring and runs it until ctx, the term of leadership, ends. config is that of the

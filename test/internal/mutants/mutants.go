@@ -203,6 +203,11 @@ var all = []Mutant{
 		New: "if s.start != nil && false {",
 	},
 	{
+		Name: "start-informers", Protection: "controllers start only once their caches are proven as new as the start of leadership", File: "pkg/wiring/startcaches.go",
+		Old: "	if !f.waits(name) {",
+		New: "	if !f.waits(name) || true {",
+	},
+	{
 		Name: "opaque", Protection: "a version that cannot be compared does not satisfy a record", File: "pkg/rvtracker/source.go",
 		Old: "		s.t.opts.Metrics.Incomparable(s.resource, OriginStore)",
 		New: "		s.move(version{lo: bigLo - 1})",

@@ -132,6 +132,8 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 	typed := informers.NewSharedInformerFactory(shared, resync)
 	objects := metadatainformer.NewSharedInformerFactory(metadataClient, resync)
 	observed := informerfactory.NewInformerFactory(typed, objects)
+	startTyped := typed.Start
+	ofController := func(string) informers.SharedInformerFactory { return typed }
 	if arm == Ours {
 		own, err := builder.Config("fresh-kcm")
 		if err != nil {
@@ -154,6 +156,8 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 			m.parts = append(m.parts, watches, handlers)
 			m.Wiring.Monitor(wiring.Informers(ctx, typed, observed, mapper), watches, handlers)
 		}
+		starting := m.Wiring.StartInformers(typed, mapper, func(string) bool { return true })
+		startTyped, ofController = starting.Start, starting.ForController
 	}
 	run, controllers, err := build(ctx, builder, typed)
 	if err != nil {
@@ -170,7 +174,7 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 	}
 	informersStarted := make(chan struct{})
 	if flags.Guards {
-		guards, parts, err := buildGuards(ctx, builder, typed, observed, informersStarted, flags.Ended)
+		guards, parts, err := buildGuards(ctx, builder, ofController, typed, observed, informersStarted, flags.Ended)
 		if err != nil {
 			return nil, err
 		}
@@ -183,6 +187,7 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		return nil, fmt.Errorf("informer of the custom resource: %w", err)
 	}
 	follower := widgets.Informer().GetController()
+	startTyped(ctx.Done()) // It may wait a moment, and as in the product controllers do not run before.
 	for _, c := range append(run, follower.RunWithContext) {
 		m.running.Go(func() { c(ctx) })
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/scale"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/controller-manager/pkg/informerfactory"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	kcm "k8s.io/kubernetes/pkg/controller"
 	"k8s.io/kubernetes/pkg/controller/disruption"
 	"k8s.io/kubernetes/pkg/controller/podgc"
@@ -45,7 +46,7 @@ const (
 )
 
 // buildGuards makes podgc, quota and disruption.
-func buildGuards(ctx context.Context, builder clientbuilder.ControllerClientBuilder, f informers.SharedInformerFactory, observed informerfactory.InformerFactory,
+func buildGuards(ctx context.Context, builder clientbuilder.ControllerClientBuilder, ofController func(name string) informers.SharedInformerFactory, f informers.SharedInformerFactory, observed informerfactory.InformerFactory,
 	started <-chan struct{}, ended int) (run []controller, parts []any, err error) {
 	clients := map[string]kubernetes.Interface{}
 	for _, name := range []string{PodGCClient, "resourcequota-controller", DisruptionClient} {
@@ -53,9 +54,10 @@ func buildGuards(ctx context.Context, builder clientbuilder.ControllerClientBuil
 			return nil, nil, fmt.Errorf("client of %s: %w", name, err)
 		}
 	}
-	apps := f.Apps().V1()
-	gc := podgc.NewPodGC(ctx, clients[PodGCClient], f.Core().V1().Pods(), f.Core().V1().Nodes(), ended)
-	budgets := disruption.NewDisruptionController(ctx, f.Core().V1().Pods(), f.Policy().V1().PodDisruptionBudgets(), f.Core().V1().ReplicationControllers(), apps.ReplicaSets(), apps.Deployments(), apps.StatefulSets(),
+	own := ofController(names.PodGarbageCollectorController).Core().V1()
+	gc := podgc.NewPodGC(ctx, clients[PodGCClient], own.Pods(), own.Nodes(), ended)
+	own, apps, policies := ofController(names.DisruptionController).Core().V1(), ofController(names.DisruptionController).Apps().V1(), ofController(names.DisruptionController).Policy().V1()
+	budgets := disruption.NewDisruptionController(ctx, own.Pods(), policies.PodDisruptionBudgets(), own.ReplicationControllers(), apps.ReplicaSets(), apps.Deployments(), apps.StatefulSets(),
 		clients[DisruptionClient], model.Mapper(), scales{client: clients[DisruptionClient]}, clients[DisruptionClient].Discovery())
 	lister := generic.ListerFuncForResourceFunc(f.ForResource)
 	quotas, err := resourcequota.NewController(ctx, &resourcequota.ControllerOptions{

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"k8s.io/client-go/informers"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 )
 
@@ -30,4 +31,23 @@ func TestOptionsReachTheControllers(t *testing.T) {
 	err := applyOptions(t.Context(), &controllerContext, nil, []Option{fail, period(time.Hour)})
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, time.Minute, controllerContext.ResyncPeriod(), "nothing is built after an error")
+}
+
+// named is a factory of each controller's own.
+type named struct {
+	informers.SharedInformerFactory
+	name string
+}
+
+func (named) ForController(name string) informers.SharedInformerFactory { return named{name: name} }
+
+func TestEachControllerHasInformersOfItsOwn(t *testing.T) {
+	term := ControllerContext{InformerFactory: named{name: "term"}}
+	require.Equal(t, named{name: "podgc"}, forController(term, "podgc").InformerFactory)
+	require.Equal(t, named{name: "term"}, term.InformerFactory)
+
+	plain := struct {
+		informers.SharedInformerFactory
+	}{}
+	require.Equal(t, plain, forController(ControllerContext{InformerFactory: plain}, "podgc").InformerFactory, "one that hands out none is upstream's")
 }

@@ -22,8 +22,7 @@ var (
 	observeElection     func(leaderelection.LeaderElectionConfig) leaderelection.LeaderElectionConfig
 )
 
-// ObserveElection has each leader election run with the configuration that observe makes of its own. It must be called
-// before Run.
+// ObserveElection has each leader election run with the configuration that observe makes of its own. It must be called before Run.
 func ObserveElection(observe func(leaderelection.LeaderElectionConfig) leaderelection.LeaderElectionConfig) {
 	observeElection = observe
 }
@@ -35,8 +34,7 @@ func observed(config leaderelection.LeaderElectionConfig) leaderelection.LeaderE
 	return observeElection(config)
 }
 
-// HandleSecure has the secure port serve path with handler, behind the same authentication and
-// authorization as /metrics. It must be called before Run.
+// HandleSecure has the secure port serve path with handler, behind the same authentication and authorization as /metrics. It must be called before Run.
 func HandleSecure(path string, handler http.Handler) { secureHandlers[path] = handler }
 
 // WrapInformerFactory has every ControllerContext, and what is built for it, use the factory that wrap
@@ -51,10 +49,9 @@ func WrapInformerClients(wrap func(clientbuilder.ControllerClientBuilder) client
 	wrapInformerClients = wrap
 }
 
-// WrapClients has a term of leadership make all of its clients with builders that wrap makes: those of the
-// controllers, the tokens controller's, the informers', those that Options are given, and the one that makes the
-// controllers' service accounts and tokens. ctx is the term's. Only the clients of leader election and of the
-// secure port's authentication are not made so. It must be called before Run.
+// WrapClients has a term of leadership make all of its clients with builders that wrap makes: those of the controllers, the tokens
+// controller's, the informers', those that Options are given, and the one that makes the controllers' service accounts and tokens. ctx is the
+// term's. Only the clients of leader election and of the secure port's authentication are not made so. It must be called before Run.
 func WrapClients(wrap func(ctx context.Context, builder clientbuilder.ControllerClientBuilder) clientbuilder.ControllerClientBuilder) {
 	wrapClients = wrap
 }

@@ -4,6 +4,8 @@
 package wiring
 
 import (
+	"reflect"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,128 +35,138 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// handledFactory is a factory of typed informers for all namespaces whose informers know how far their handlers are. Its
+// wrappedFactory is a factory of typed informers for all namespaces that hands out what wrap makes of its informers. Its
 // groups are upstream's, which ask it for their informers.
-type handledFactory struct {
+type wrappedFactory struct {
 	informers.SharedInformerFactory
-	handlers *Handlers
+	wrap func(informer cache.SharedIndexInformer, of typeOrResource) cache.SharedIndexInformer
+}
+
+// typeOrResource is what an informer was asked for by: the type of its objects, or the resource.
+type typeOrResource struct {
+	objects  reflect.Type // nil: by the resource
+	resource schema.GroupVersionResource
 }
 
 // Factory returns the factory with informers that know how far their handlers are. The factory must be one for all
 // namespaces, without options for its lists.
 func (h *Handlers) Factory(factory informers.SharedInformerFactory) informers.SharedInformerFactory {
-	return handledFactory{factory, h}
+	return wrappedFactory{factory, func(informer cache.SharedIndexInformer, _ typeOrResource) cache.SharedIndexInformer {
+		return h.informer(informer)
+	}}
 }
 
 // InformerFor implements informers.SharedInformerFactory.
-func (f handledFactory) InformerFor(object runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
-	return f.handlers.informer(f.SharedInformerFactory.InformerFor(object, newFunc))
+func (f wrappedFactory) InformerFor(object runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
+	return f.wrap(f.SharedInformerFactory.InformerFor(object, newFunc), typeOrResource{objects: reflect.TypeOf(object)})
 }
 
 // ForResource implements informers.SharedInformerFactory.
-func (f handledFactory) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
+func (f wrappedFactory) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
 	informer, err := f.SharedInformerFactory.ForResource(gvr)
 	if err != nil {
 		return nil, err
 	}
-	return handledGeneric{informer, f.handlers}, nil
+	return wrappedGeneric{informer, func(informer cache.SharedIndexInformer) cache.SharedIndexInformer {
+		return f.wrap(informer, typeOrResource{resource: gvr})
+	}}, nil
 }
 
-type handledGeneric struct {
+type wrappedGeneric struct {
 	informers.GenericInformer
-	handlers *Handlers
+	wrap func(cache.SharedIndexInformer) cache.SharedIndexInformer
 }
 
 // Informer implements informers.GenericInformer.
-func (g handledGeneric) Informer() cache.SharedIndexInformer {
-	return g.handlers.informer(g.GenericInformer.Informer())
+func (g wrappedGeneric) Informer() cache.SharedIndexInformer {
+	return g.wrap(g.GenericInformer.Informer())
 }
 
 // Admissionregistration implements informers.SharedInformerFactory.
-func (f handledFactory) Admissionregistration() admissionregistration.Interface {
+func (f wrappedFactory) Admissionregistration() admissionregistration.Interface {
 	return admissionregistration.New(f, metav1.NamespaceAll, nil)
 }
 
 // Internal implements informers.SharedInformerFactory.
-func (f handledFactory) Internal() apiserverinternal.Interface {
+func (f wrappedFactory) Internal() apiserverinternal.Interface {
 	return apiserverinternal.New(f, metav1.NamespaceAll, nil)
 }
 
 // Apps implements informers.SharedInformerFactory.
-func (f handledFactory) Apps() apps.Interface { return apps.New(f, metav1.NamespaceAll, nil) }
+func (f wrappedFactory) Apps() apps.Interface { return apps.New(f, metav1.NamespaceAll, nil) }
 
 // Autoscaling implements informers.SharedInformerFactory.
-func (f handledFactory) Autoscaling() autoscaling.Interface {
+func (f wrappedFactory) Autoscaling() autoscaling.Interface {
 	return autoscaling.New(f, metav1.NamespaceAll, nil)
 }
 
 // Batch implements informers.SharedInformerFactory.
-func (f handledFactory) Batch() batch.Interface { return batch.New(f, metav1.NamespaceAll, nil) }
+func (f wrappedFactory) Batch() batch.Interface { return batch.New(f, metav1.NamespaceAll, nil) }
 
 // Certificates implements informers.SharedInformerFactory.
-func (f handledFactory) Certificates() certificates.Interface {
+func (f wrappedFactory) Certificates() certificates.Interface {
 	return certificates.New(f, metav1.NamespaceAll, nil)
 }
 
 // Coordination implements informers.SharedInformerFactory.
-func (f handledFactory) Coordination() coordination.Interface {
+func (f wrappedFactory) Coordination() coordination.Interface {
 	return coordination.New(f, metav1.NamespaceAll, nil)
 }
 
 // Core implements informers.SharedInformerFactory.
-func (f handledFactory) Core() core.Interface { return core.New(f, metav1.NamespaceAll, nil) }
+func (f wrappedFactory) Core() core.Interface { return core.New(f, metav1.NamespaceAll, nil) }
 
 // Discovery implements informers.SharedInformerFactory.
-func (f handledFactory) Discovery() discovery.Interface {
+func (f wrappedFactory) Discovery() discovery.Interface {
 	return discovery.New(f, metav1.NamespaceAll, nil)
 }
 
 // Events implements informers.SharedInformerFactory.
-func (f handledFactory) Events() events.Interface { return events.New(f, metav1.NamespaceAll, nil) }
+func (f wrappedFactory) Events() events.Interface { return events.New(f, metav1.NamespaceAll, nil) }
 
 // Extensions implements informers.SharedInformerFactory.
-func (f handledFactory) Extensions() extensions.Interface {
+func (f wrappedFactory) Extensions() extensions.Interface {
 	return extensions.New(f, metav1.NamespaceAll, nil)
 }
 
 // Flowcontrol implements informers.SharedInformerFactory.
-func (f handledFactory) Flowcontrol() flowcontrol.Interface {
+func (f wrappedFactory) Flowcontrol() flowcontrol.Interface {
 	return flowcontrol.New(f, metav1.NamespaceAll, nil)
 }
 
 // Lifecycle implements informers.SharedInformerFactory.
-func (f handledFactory) Lifecycle() lifecycle.Interface {
+func (f wrappedFactory) Lifecycle() lifecycle.Interface {
 	return lifecycle.New(f, metav1.NamespaceAll, nil)
 }
 
 // Networking implements informers.SharedInformerFactory.
-func (f handledFactory) Networking() networking.Interface {
+func (f wrappedFactory) Networking() networking.Interface {
 	return networking.New(f, metav1.NamespaceAll, nil)
 }
 
 // Node implements informers.SharedInformerFactory.
-func (f handledFactory) Node() node.Interface { return node.New(f, metav1.NamespaceAll, nil) }
+func (f wrappedFactory) Node() node.Interface { return node.New(f, metav1.NamespaceAll, nil) }
 
 // Policy implements informers.SharedInformerFactory.
-func (f handledFactory) Policy() policy.Interface { return policy.New(f, metav1.NamespaceAll, nil) }
+func (f wrappedFactory) Policy() policy.Interface { return policy.New(f, metav1.NamespaceAll, nil) }
 
 // Rbac implements informers.SharedInformerFactory.
-func (f handledFactory) Rbac() rbac.Interface { return rbac.New(f, metav1.NamespaceAll, nil) }
+func (f wrappedFactory) Rbac() rbac.Interface { return rbac.New(f, metav1.NamespaceAll, nil) }
 
 // Resource implements informers.SharedInformerFactory.
-func (f handledFactory) Resource() resource.Interface {
+func (f wrappedFactory) Resource() resource.Interface {
 	return resource.New(f, metav1.NamespaceAll, nil)
 }
 
 // Scheduling implements informers.SharedInformerFactory.
-func (f handledFactory) Scheduling() scheduling.Interface {
+func (f wrappedFactory) Scheduling() scheduling.Interface {
 	return scheduling.New(f, metav1.NamespaceAll, nil)
 }
 
 // Storage implements informers.SharedInformerFactory.
-func (f handledFactory) Storage() storage.Interface { return storage.New(f, metav1.NamespaceAll, nil) }
+func (f wrappedFactory) Storage() storage.Interface { return storage.New(f, metav1.NamespaceAll, nil) }
 
 // Storagemigration implements informers.SharedInformerFactory.
-func (f handledFactory) Storagemigration() storagemigration.Interface {
+func (f wrappedFactory) Storagemigration() storagemigration.Interface {
 	return storagemigration.New(f, metav1.NamespaceAll, nil)
 }

@@ -1,0 +1,44 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+)
+
+const (
+	eachObjectWaits   = "each of its objects waits for a proof as new as the start of leadership"
+	decisionsAreLater = "what it does harm by waits for a newer proof, or a live read"
+)
+
+// startAtOnce are the controllers that start as soon as their informers have synced, and why.
+var startAtOnce = map[string]string{
+	names.CronJobController:               eachObjectWaits,
+	names.DaemonSetController:             eachObjectWaits,
+	names.JobController:                   eachObjectWaits,
+	names.ReplicaSetController:            eachObjectWaits,
+	names.ReplicationControllerController: eachObjectWaits,
+	names.StatefulSetController:           eachObjectWaits,
+	names.DeviceTaintEvictionController:   decisionsAreLater,
+	names.GarbageCollectorController:      decisionsAreLater,
+	names.NodeLifecycleController:         decisionsAreLater,
+	names.ResourceQuotaController:         decisionsAreLater,
+	names.TaintEvictionController:         decisionsAreLater,
+}
+
+// WaitsToStart says whether a controller, by its name in --controllers, waits before it starts until the caches that it reads are
+// proven as new as the start of leadership.
+func WaitsToStart(name string) bool { return startAtOnce[name] == "" }
+
+// StartAtOnce are the controllers that do not, by why.
+func StartAtOnce() map[string][]string {
+	out := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(startAtOnce)) {
+		out[startAtOnce[name]] = append(out[startAtOnce[name]], name)
+	}
+	return out
+}

@@ -1,0 +1,294 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wiring
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
+)
+
+const (
+	// startUnknown and startStale are how long after its first list a cache is waited for of which nothing can be proven, and
+	// one that was shown to be stale. Then its controllers start on what it has, as upstream's.
+	startUnknown = 10 * time.Second
+	startStale   = time.Minute
+	// startFences is how long the informers' start may wait for the fences that were sent when the controllers asked for
+	// them: a first list that is sent after its fence was answered is proven by it.
+	startFences = 500 * time.Millisecond
+)
+
+// StartInformers hands controllers informers that have synced only once their caches are proven as new as the start of leadership.
+// It implements app.ControllerInformers. Informers that it is asked for directly do not wait.
+type StartInformers struct {
+	informers.SharedInformerFactory
+	caches *startCaches
+	waits  func(controller string) bool
+}
+
+// StartInformers returns the factory that does so for the controllers that waits says, by the names of --controllers.
+func (w *Wiring) StartInformers(factory informers.SharedInformerFactory, mapper meta.RESTMapper, waits func(controller string) bool) *StartInformers {
+	register := func(ctx context.Context, resource schema.GroupResource, store cache.Store) error {
+		return w.proofs.register(ctx, resource, store, w.tracker.Register(resource, store))
+	}
+	caches := newStartCaches(w.ctx, w.proofs, w.since, mapper, register)
+	w.mu.Lock()
+	w.starting = caches
+	w.mu.Unlock()
+	return &StartInformers{factory, caches, waits}
+}
+
+// ForController implements app.ControllerInformers.
+func (f *StartInformers) ForController(name string) informers.SharedInformerFactory {
+	if !f.waits(name) {
+		return f.SharedInformerFactory
+	}
+	return wrappedFactory{f.SharedInformerFactory, func(informer cache.SharedIndexInformer, of typeOrResource) cache.SharedIndexInformer {
+		return startedInformer{informer, f.caches.of(name, informer, of)}
+	}}
+}
+
+// Start implements informers.SharedInformerFactory.
+func (f *StartInformers) Start(stopCh <-chan struct{}) {
+	f.caches.fenced()
+	f.SharedInformerFactory.Start(stopCh)
+}
+
+// StartWithContext implements informers.SharedInformerFactory.
+func (f *StartInformers) StartWithContext(ctx context.Context) {
+	f.caches.fenced()
+	f.SharedInformerFactory.StartWithContext(ctx)
+}
+
+// startCaches are the caches that controllers wait for before they start.
+type startCaches struct {
+	ctx      context.Context
+	prover   prover
+	since    time.Time
+	mapper   meta.RESTMapper
+	register func(ctx context.Context, resource schema.GroupResource, store cache.Store) error
+
+	mu     sync.Mutex
+	caches map[cache.Store]*startCache
+}
+
+func newStartCaches(ctx context.Context, p prover, since time.Time, mapper meta.RESTMapper, register func(context.Context, schema.GroupResource, cache.Store) error) *startCaches {
+	return &startCaches{ctx: ctx, prover: p, since: since, mapper: mapper, register: register, caches: map[cache.Store]*startCache{}}
+}
+
+// of is the cache of an informer, for one more controller.
+func (s *startCaches) of(controller string, informer cache.SharedIndexInformer, of typeOrResource) *startCache {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.caches[informer.GetStore()]
+	if c == nil {
+		c = &startCache{all: s, informer: informer, opened: make(chan struct{}), fenced: make(chan struct{})}
+		s.caches[informer.GetStore()] = c
+		go c.run(of)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(c.controllers, controller) {
+		c.controllers = append(c.controllers, controller)
+	}
+	return c
+}
+
+func (s *startCaches) list() []*startCache {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	caches := make([]*startCache, 0, len(s.caches))
+	for _, c := range s.caches {
+		caches = append(caches, c)
+	}
+	return caches
+}
+
+// fenced returns when all fences are answered that were sent before the first lists, or after a while.
+func (s *startCaches) fenced() {
+	timer := time.NewTimer(startFences)
+	defer timer.Stop()
+	for _, c := range s.list() {
+		select {
+		case <-c.fenced:
+		case <-timer.C:
+			return
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// waits are the controllers that have not started because a cache that has its first list is not proven yet.
+func (s *startCaches) waits(out *stalenessz.Longest) {
+	for _, c := range s.list() {
+		if c.open() {
+			continue
+		}
+		c.mu.Lock()
+		controllers, since, behind := slices.Clone(c.controllers), c.synced, c.behind
+		c.mu.Unlock()
+		if since.IsZero() || behind.Outcome == "" {
+			continue
+		}
+		for _, controller := range controllers {
+			if out.Wants(since) {
+				out.Add(stalenessz.Wait{
+					Controller: controller, Owner: "all", Resource: behind.Resource.GroupResource(), Since: since,
+					For: "a proof that the cache is as new as the start of leadership, before the controller starts", Why: behind.String(),
+				})
+			}
+		}
+	}
+}
+
+// startCache is a cache that controllers wait for.
+type startCache struct {
+	all      *startCaches
+	informer cache.SharedIndexInformer
+	// opened is closed once controllers may start on the cache, fenced once the fence before its first list is answered.
+	opened, fenced chan struct{}
+
+	mu          sync.Mutex
+	controllers []string
+	synced      time.Time       // when it had its first list
+	behind      freshness.Proof // why controllers wait
+}
+
+func (c *startCache) open() bool {
+	select {
+	case <-c.opened:
+		return true
+	default:
+		return false
+	}
+}
+
+// both is closed once the cache is open and the checker is done.
+func (c *startCache) both(checker cache.DoneChecker) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		for _, each := range []<-chan struct{}{c.opened, checker.Done()} {
+			select {
+			case <-each:
+			case <-c.all.ctx.Done():
+				return
+			}
+		}
+		close(done)
+	}()
+	return done
+}
+
+// run opens the cache once it is proven, or has been waited for long enough. If the term ends first it stays closed.
+func (c *startCache) run(of typeOrResource) {
+	ctx := c.all.ctx
+	gvr, err := c.register(ctx, of)
+	close(c.fenced)
+	select {
+	case <-c.informer.HasSyncedChecker().Done():
+	case <-ctx.Done():
+		return
+	}
+	for asked := time.Now(); err != nil && !meta.IsNoMatchError(err) && time.Since(asked) < startUnknown; {
+		select {
+		case <-time.After(time.Second):
+			gvr, err = c.register(ctx, of)
+		case <-ctx.Done():
+			return
+		}
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "A cache cannot be proven as new as the start of leadership; controllers start on it as upstream's", "controllers", c.names())
+		close(c.opened)
+		return
+	}
+	proof, proven := c.prove(ctx, gvr.GroupResource())
+	if ctx.Err() != nil {
+		return
+	}
+	metrics.StartProof(gvr.GroupResource(), string(proof.Outcome))
+	if !proven {
+		klog.FromContext(ctx).Error(nil, "A cache is not proven as new as the start of leadership; controllers start on it as upstream's",
+			"resource", gvr.GroupResource(), "controllers", c.names(), "proof", proof.String())
+	}
+	close(c.opened)
+}
+
+// register has the prover look at the cache, and takes a fence.
+func (c *startCache) register(ctx context.Context, of typeOrResource) (schema.GroupVersionResource, error) {
+	gvr, err := of.resolve(c.all.mapper)
+	if err != nil {
+		return gvr, err
+	}
+	metrics.InitStartProofs(gvr.GroupResource(), seriesValues.Proofs...)
+	return gvr, c.all.register(ctx, gvr.GroupResource(), c.informer.GetStore())
+}
+
+// resolve asks the mapper for the resource, unless it is known.
+func (of typeOrResource) resolve(mapper meta.RESTMapper) (schema.GroupVersionResource, error) {
+	if of.objects == nil {
+		return of.resource, nil
+	}
+	return resourceOf(of.objects, mapper)
+}
+
+func (c *startCache) names() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(slices.Values(c.controllers))
+}
+
+// prove returns once the cache is proven, nothing can ever be proven of it, or it has been waited for long enough.
+func (c *startCache) prove(ctx context.Context, resource schema.GroupResource) (proof freshness.Proof, proven bool) {
+	logger := klog.FromContext(ctx)
+	began, stale := time.Now(), freshness.Proof{}
+	c.mu.Lock()
+	c.synced = began
+	c.mu.Unlock()
+	limit := began.Add(startUnknown)
+	for {
+		asking, cancel := context.WithDeadline(ctx, limit)
+		proof = c.all.prover.prove(asking, resource, c.all.since)
+		cancel()
+		if proof.Fresh() {
+			logger.V(2).Info("A cache is proven as new as the start of leadership", "resource", resource, "after", time.Since(c.all.since), "waited", time.Since(began))
+			return proof, true
+		}
+		if proof.Outcome == freshness.Stale {
+			if stale.Outcome == "" {
+				logger.Info("A cache is older than the start of leadership; controllers wait for it before they start", "resource", resource,
+					"controllers", c.names(), "proof", proof.String())
+			}
+			stale, limit = proof, began.Add(startStale)
+		}
+		if stale.Outcome != "" {
+			proof = stale // It stays so until a proof, whatever fails meanwhile.
+		}
+		if ctx.Err() != nil || hopeless(proof, began) || !time.Now().Before(limit) {
+			return proof, false
+		}
+		c.mu.Lock()
+		c.behind = proof
+		c.mu.Unlock()
+		waiting, cancel := context.WithDeadline(ctx, limit)
+		c.all.prover.wait(waiting, resource, proof)
+		select {
+		case <-waiting.Done():
+		case <-time.After(retryStart): // At least, whatever wait says.
+		}
+		cancel()
+	}
+}
