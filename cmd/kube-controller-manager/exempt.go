@@ -24,6 +24,7 @@ var exemptible = map[string]string{
 	"attachdetach":                     names.PersistentVolumeAttachDetachController,
 	"cronjob":                          names.CronJobController,
 	"csrcleaner":                       names.CertificateSigningRequestCleanerController,
+	"deployment":                       names.DeploymentController,
 	"disruption":                       names.DisruptionController,
 	"garbagecollector":                 names.GarbageCollectorController,
 	"persistentvolume-binder":          names.PersistentVolumeBinderController,

@@ -31,8 +31,8 @@ const (
 	// liveWait bounds the wait for that, and liveTimeout a read.
 	liveWait    = time.Millisecond
 	liveTimeout = 5 * time.Second
-	// fewPods is up to how many pods of an owner are read.
-	fewPods = 100
+	// fewOwned is up to how many pods of an owner are read, or ReplicaSets.
+	fewOwned = 100
 )
 
 // live reads what one deletion depends on from the server. It stands in for the proof of a large cache that stands
@@ -59,12 +59,12 @@ func newLive(config *rest.Config, proofs *proofs) (*live, error) {
 	return &live{client: client, version: proofs.prover.Lookup, few: proofs.few, budget: livereads.NewBudget(liveRate, liveBurst)}, nil
 }
 
-// reads reports whether the resource is that of the owner, or of its pods.
+// reads reports whether the resource is that of the owner, or of what it controls.
 func (v *view) reads(resource schema.GroupResource) bool {
-	return v.own != nil && resource == v.own.resource || resource == podResource && v.pods != nil
+	return v.own != nil && resource == v.own.resource || v.owned[resource] != nil
 }
 
-// shows reports whether the server has the owner, or its pods, at the versions that the reconcile has read. It is false
+// shows reports whether the server has the owner, or what it controls, at the versions that the reconcile has read. It is false
 // also if that cannot be told now.
 func (l *live) shows(ctx context.Context, controller string, v *view, resource schema.GroupResource) bool {
 	gvr, ok := l.version(resource)
@@ -79,7 +79,7 @@ func (l *live) shows(ctx context.Context, controller string, v *view, resource s
 			return client().List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, v.own.name).String()})
 		})
 		return err == nil && slices.ContainsFunc(list.Items, func(now metav1.PartialObjectMetadata) bool { return read(&now) == v.own.read })
-	case resource == podResource && v.pods != nil && v.own != nil && v.own.selector != nil && v.pods.number <= fewPods:
+	case v.owned[resource] != nil && v.own != nil && v.own.selector != nil && v.owned[resource].number <= fewOwned:
 		selector, err := metav1.LabelSelectorAsSelector(v.own.selector)
 		if err != nil {
 			return false
@@ -87,7 +87,7 @@ func (l *live) shows(ctx context.Context, controller string, v *view, resource s
 		list, err := readNow(ctx, l.budget, controller, resource, func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
 			return client().List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
 		})
-		return err == nil && v.pods.unchanged() && v.pods.equal(list.Items, v.own.read.uid)
+		return err == nil && v.owned[resource].unchanged() && v.owned[resource].equal(list.Items)
 	}
 	return false
 }
@@ -133,6 +133,8 @@ func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupR
 func selectorOf(owner metav1.Object) *metav1.LabelSelector {
 	switch o := owner.(type) {
 	case *apps.DaemonSet:
+		return o.Spec.Selector
+	case *apps.Deployment:
 		return o.Spec.Selector
 	case *apps.StatefulSet:
 		return o.Spec.Selector

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/kubernetes/pkg/controller"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
@@ -24,7 +23,8 @@ type view struct {
 	at       time.Time
 	versions map[schema.GroupResource]string
 	own      *ownObject // nil: unknown
-	pods     *ownPods   // nil: unknown
+	// owned are the objects that the owner controls, of the resources of which that is known.
+	owned map[schema.GroupResource]*owned
 	// patience, unless 0, is how long to wait for proofs in place of promptly.
 	patience time.Duration
 	// exact wants proofs no older than the view.
@@ -58,14 +58,11 @@ func (s *Store) View(owner metav1.Object, kind schema.GroupVersionKind) any {
 		v.own = &ownObject{store: store, resource: plural.GroupResource(), namespace: owner.GetNamespace(), name: owner.GetName(),
 			selector: selectorOf(owner), read: read(owner)}
 	}
-	if indexer, ok := s.caches[podResource].(cache.Indexer); ok {
-		p := &ownPods{indexer: indexer, version: v.versions[podResource], index: controller.PodControllerIndexKey(
-			owner.GetNamespace(), &metav1.OwnerReference{Kind: kind.Kind, Name: owner.GetName(), UID: owner.GetUID()})}
-		// After the version, so that what comes in between counts as a change.
-		if keys, err := indexer.IndexKeys(controller.PodControllerIndex, p.index); err == nil {
-			p.number = len(keys)
-			v.pods = p
-		}
+	// After the versions, so that what comes in between counts as a change.
+	if kind.Kind == "Deployment" {
+		v.owned = s.ownedByDeployment(v.versions, owner)
+	} else if pods := s.ownPods(v.versions, owner.GetNamespace(), kind.Kind, owner); pods != nil {
+		v.owned = map[schema.GroupResource]*owned{podResource: pods}
 	}
 	return v
 }
@@ -88,14 +85,14 @@ func (v *view) shows(resource schema.GroupResource, proof freshness.Proof) bool 
 	return freshness.Passed(v.versions[resource], proof.ResourceVersion)
 }
 
-// showsNow is shows for a proof that was made after the view. Of the owner and its pods it is enough that they are as
+// showsNow is shows for a proof that was made after the view. Of the owner and what it controls it is enough that they are as
 // they were: then what the others' traffic has brought since makes no difference. The owner was read before the view, so
 // that for it nothing else will do.
 func (v *view) showsNow(resource schema.GroupResource, proof freshness.Proof) bool {
 	if v.own != nil && resource == v.own.resource {
 		return v.own.unchanged()
 	}
-	return v.shows(resource, proof) || resource == podResource && v.pods != nil && v.pods.unchanged()
+	return v.shows(resource, proof) || v.owned[resource].unchanged()
 }
 
 // ownObject is the owner as the reconcile has read it.
@@ -128,55 +125,4 @@ func (o *ownObject) unchanged() bool {
 	}
 	now, err := meta.Accessor(item)
 	return err == nil && read(now) == o.read
-}
-
-// ownPods are the pods that an owner controls: so many, when the cache was at this version or later.
-type ownPods struct {
-	indexer cache.Indexer
-	index   string
-	version string
-	number  int
-}
-
-// unchanged says that none has come, gone or changed. One that was replaced shows by the version of the other; a cache
-// that went back says nothing.
-func (p *ownPods) unchanged() bool {
-	if !freshness.Passed(p.indexer.LastStoreSyncResourceVersion(), p.version) {
-		return false
-	}
-	pods, err := p.indexer.ByIndex(controller.PodControllerIndex, p.index)
-	if err != nil || len(pods) != p.number {
-		return false
-	}
-	for _, item := range pods {
-		pod, err := meta.Accessor(item)
-		if err != nil || !freshness.Passed(p.version, pod.GetResourceVersion()) {
-			return false
-		}
-	}
-	return true
-}
-
-// equal says that the server's pods which the owner controls are those of the cache, at the same versions.
-func (p *ownPods) equal(served []metav1.PartialObjectMetadata, owner types.UID) bool {
-	cached, err := p.indexer.ByIndex(controller.PodControllerIndex, p.index)
-	if err != nil {
-		return false
-	}
-	versions := map[types.UID]string{}
-	for _, item := range cached {
-		if pod, err := meta.Accessor(item); err == nil {
-			versions[pod.GetUID()] = pod.GetResourceVersion()
-		}
-	}
-	number := 0
-	for i := range served {
-		if ref := metav1.GetControllerOfNoCopy(&served[i]); ref == nil || ref.UID != owner {
-			continue
-		}
-		if number++; versions[served[i].UID] != served[i].ResourceVersion {
-			return false
-		}
-	}
-	return number == p.number
 }

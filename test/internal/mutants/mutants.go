@@ -76,6 +76,7 @@ const (
 	gate        = "pkg/wiring/holds.go"
 	controllers = "_output/staging/kubernetes/pkg/controller/"
 	replicaSet  = controllers + "replicaset/replica_set.go"
+	deployment  = controllers + "deployment/"
 	podGC       = controllers + "podgc/gc_controller.go"
 	cronJob     = controllers + "cronjob/"
 	kcmApp      = "_output/staging/kubernetes/cmd/kube-controller-manager/app/"
@@ -131,6 +132,11 @@ var all = []Mutant{
 		Name: "pods-job", Protection: "a Job's pods are proven before it deletes some", File: controllers + "job/prove.go",
 		Old: "ProveFresh(ctx, jm.consistencyStore, jobGroupResource, podGroupResource)",
 		New: "ProveFresh(ctx, jm.consistencyStore, jobGroupResource)",
+	},
+	{
+		Name: "pods-deployment", Protection: "the pods of a Deployment that recreates are proven before new ones start", File: deployment + "prove.go",
+		Old: "		return nil\n	}\n	return consistencyutil.ProveFresh(ctx, dc.consistencyStore, deploymentGroupResource, replicaSetGroupResource, podGroupResource)\n}\n\n// proveScaleDown",
+		New: "		return nil\n	}\n	return consistencyutil.ProveFresh(ctx, dc.consistencyStore, deploymentGroupResource, replicaSetGroupResource)\n}\n\n// proveScaleDown",
 	},
 	{
 		Name: "proof-podgc", Protection: "the pods are proven before pod garbage collection deletes some that have ended", File: podGC,

@@ -15,7 +15,7 @@ type Tested struct {
 }
 
 // Tests returns every mutant that a test has to find.
-func Tests() []Tested { return slices.Concat(composition(), tested, nodes, cronJobs) }
+func Tests() []Tested { return slices.Concat(composition(), tested, nodes, cronJobs, deployments) }
 
 var tested = []Tested{
 	{

@@ -23,6 +23,7 @@ var (
 	Nodes                  = schema.GroupResource{Resource: "nodes"}
 	DaemonSets             = schema.GroupResource{Group: "apps", Resource: "daemonsets"}
 	ControllerRevisions    = schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}
+	Deployments            = schema.GroupResource{Group: "apps", Resource: "deployments"}
 	ReplicaSets            = schema.GroupResource{Group: "apps", Resource: "replicasets"}
 	Jobs                   = schema.GroupResource{Group: "batch", Resource: "jobs"}
 	CronJobs               = schema.GroupResource{Group: "batch", Resource: "cronjobs"}
