@@ -24,6 +24,7 @@ import (
 	"k8s.io/controller-manager/pkg/informerfactory"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/daemon"
+	"k8s.io/kubernetes/pkg/controller/deployment"
 	"k8s.io/kubernetes/pkg/controller/job"
 	"k8s.io/kubernetes/pkg/controller/namespace"
 	"k8s.io/kubernetes/pkg/controller/nodelifecycle"
@@ -97,6 +98,8 @@ type Flags struct {
 	// Guards says that podgc, quota and disruption run, too, podgc with Ended as its threshold of ended pods.
 	Guards bool
 	Ended  int
+	// Deployments says that the controller of Deployments runs, too.
+	Deployments bool
 	// QPS, unless 0, is how many requests a second each client may send, in place of the default.
 	QPS int
 }
@@ -171,6 +174,18 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		}
 		run = append(run, func(ctx context.Context) { namespaces.Run(ctx, 2*workers) })
 		m.parts = append(m.parts, namespaces)
+	}
+	if flags.Deployments {
+		client, err := builder.Client(model.DeploymentClient)
+		if err != nil {
+			return nil, fmt.Errorf("client of %s: %w", model.DeploymentClient, err)
+		}
+		deployments, err := deployment.NewDeploymentController(ctx, typed.Apps().V1().Deployments(), typed.Apps().V1().ReplicaSets(), typed.Core().V1().Pods(), client)
+		if err != nil {
+			return nil, fmt.Errorf("deployment controller: %w", err)
+		}
+		run = append(run, func(ctx context.Context) { deployments.Run(ctx, workers) })
+		m.parts = append(m.parts, deployments)
 	}
 	informersStarted := make(chan struct{})
 	if flags.Guards {

@@ -53,9 +53,13 @@ func (s *Server) Look(f func(Truth)) {
 	f(Truth{s})
 }
 
+// DeploymentClient is the name of the client that writes ReplicaSets for Deployments.
+const DeploymentClient = "deployment-controller"
+
 func (s *Server) ownerOf(r *Request) Owner {
 	key := types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
-	if r.Resource != Pods && r.Resource != Revisions {
+	ofDeployment := r.Resource == ReplicaSets && strings.Contains(r.Agent, DeploymentClient)
+	if r.Resource != Pods && r.Resource != Revisions && !ofDeployment {
 		return Owner{r.Kind, key}
 	}
 	if r.Verb != "create" {

@@ -27,7 +27,7 @@ type Request struct {
 	Agent string
 	// Sent is when the client sent it, Arrived when the server began with it.
 	Sent, Arrived time.Time
-	// Owner is the object for which the write is made: a pod's controller, or the object itself.
+	// Owner is the object for which the write is made: a pod's controller, a ReplicaSet's Deployment, or the object itself.
 	Owner Owner
 	// Code is the answer's status; 0 if the answer was lost. Changed says that the write changed something.
 	Code    int

@@ -17,12 +17,15 @@ var kinds = []string{"ReplicaSet", "DaemonSet", "StatefulSet", "Job", "Replicati
 // resourceOf is the resource of a kind of owner.
 var resourceOf = map[string]string{
 	"ReplicaSet": "replicasets", "DaemonSet": "daemonsets", "StatefulSet": "statefulsets", "Job": "jobs", "ReplicationController": "replicationcontrollers",
+	"Deployment": "deployments",
 }
 
 // Reads are the resources that an owner's controller reads.
 func (o Owner) Reads() []string {
 	reads := []string{"pods", resourceOf[o.Kind]}
 	switch o.Kind {
+	case "Deployment":
+		reads = append(reads, "replicasets")
 	case "DaemonSet":
 		reads = append(reads, "nodes", "controllerrevisions")
 	case "StatefulSet":
@@ -74,6 +77,7 @@ func Draw(seed uint64) Schedule {
 		d.work()
 	}
 	d.guards()
+	d.deployments()
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }

@@ -73,6 +73,8 @@ type Owner struct {
 	Replicas   int
 	// Claims says that a StatefulSet's pods each have a volume claim.
 	Claims bool `json:",omitempty"`
+	// Recreate says that a Deployment recreates.
+	Recreate bool `json:",omitempty"`
 	// Short says that a Job wants one pod for each replica, and not four.
 	Short bool `json:",omitempty"`
 	// Namespace, unless empty, is where it is in place of the default one.

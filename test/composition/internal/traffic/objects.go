@@ -20,7 +20,11 @@ import (
 // Kinds are the resources of the owners, by kind.
 var Kinds = map[string]*model.Resource{
 	"ReplicaSet": model.ReplicaSets, "DaemonSet": model.DaemonSets, "StatefulSet": model.StatefulSets, "Job": model.Jobs, "ReplicationController": model.RCs,
+	"Deployment": model.Deployments,
 }
+
+// Surge is how many pods a Deployment that rolls may have besides.
+const Surge = 1
 
 // Unwanted is the label of a node where a DaemonSet wants no pod.
 func Unwanted(owner string) string { return "example.com/without-" + owner }
@@ -60,6 +64,14 @@ func newOwner(o schedule.Owner, n int) (*model.Resource, model.Object) {
 		return model.ReplicaSets, &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: selector, Template: template}}
 	case "ReplicationController":
 		return model.RCs, &corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &replicas, Selector: labels, Template: &template}}
+	case "Deployment":
+		strategy := appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType,
+			RollingUpdate: &appsv1.RollingUpdateDeployment{MaxUnavailable: new(intstr.FromInt32(1)), MaxSurge: new(intstr.FromInt32(Surge))}}
+		if o.Recreate {
+			strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
+		}
+		return model.Deployments, &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: selector, Template: template, Strategy: strategy,
+			RevisionHistoryLimit: new(int32(2)), ProgressDeadlineSeconds: new(int32(600))}}
 	case "DaemonSet":
 		template.Spec.Affinity = anywhereBut(Unwanted(o.Name))
 		return model.DaemonSets, &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{

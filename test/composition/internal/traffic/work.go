@@ -5,6 +5,7 @@ package traffic
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -73,6 +74,8 @@ func (t *Traffic) scale(o schedule.Owner, change func(*int32)) {
 	switch o.Kind {
 	case "ReplicaSet":
 		model.Change(t.server, model.ReplicaSets, namespaceOf(o), o.Name, func(x *appsv1.ReplicaSet) { change(x.Spec.Replicas) })
+	case "Deployment":
+		model.Change(t.server, model.Deployments, namespaceOf(o), o.Name, func(x *appsv1.Deployment) { change(x.Spec.Replicas) })
 	case "ReplicationController":
 		model.Change(t.server, model.RCs, namespaceOf(o), o.Name, func(x *corev1.ReplicationController) { change(x.Spec.Replicas) })
 	case "StatefulSet":
@@ -87,6 +90,8 @@ func (t *Traffic) template(o schedule.Owner, image string) {
 	switch o.Kind {
 	case "DaemonSet":
 		model.Change(t.server, model.DaemonSets, namespaceOf(o), o.Name, func(x *appsv1.DaemonSet) { x.Spec.Template.Spec.Containers[0].Image = image })
+	case "Deployment":
+		model.Change(t.server, model.Deployments, namespaceOf(o), o.Name, func(x *appsv1.Deployment) { x.Spec.Template.Spec.Containers[0].Image = image })
 	case "StatefulSet":
 		model.Change(t.server, model.StatefulSets, namespaceOf(o), o.Name, func(x *appsv1.StatefulSet) { x.Spec.Template.Spec.Containers[0].Image = image })
 	}
@@ -113,7 +118,7 @@ func (t *Traffic) pod(o schedule.Owner, n int) (found *corev1.Pod) {
 		var pods []*corev1.Pod
 		for _, object := range truth.List(model.Pods) {
 			pod := object.(*corev1.Pod)
-			if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && owner.Kind == o.Kind && owner.Name == o.Name && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
+			if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && isOf(owner, o) && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
 				pods = append(pods, pod)
 			}
 		}
@@ -122,6 +127,14 @@ func (t *Traffic) pod(o schedule.Owner, n int) (found *corev1.Pod) {
 		}
 	})
 	return found
+}
+
+// isOf says that a pod's controller is the owner, or a ReplicaSet of it.
+func isOf(controller *metav1.OwnerReference, o schedule.Owner) bool {
+	if o.Kind == "Deployment" {
+		return controller.Kind == "ReplicaSet" && strings.HasPrefix(controller.Name, o.Name+"-")
+	}
+	return controller.Kind == o.Kind && controller.Name == o.Name
 }
 
 func (t *Traffic) taint(name string, on bool) { t.setTaint(name, TroubleTaint, on) }

@@ -12,7 +12,9 @@ import (
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
@@ -142,8 +144,11 @@ func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Obj
 		return
 	}
 	for _, o := range j.owners {
-		if r == model.Pods || r == model.Nodes && o.Kind == "DaemonSet" || r.Kind == o.Kind {
+		if r == model.Pods || r == model.Nodes && o.Kind == "DaemonSet" || r == model.ReplicaSets && o.Kind == "Deployment" || r.Kind == o.Kind {
 			j.look(truth, o, at)
+		}
+		if r == model.Pods && now != nil && old == nil {
+			j.judgeRevisions(truth, o, now, at)
 		}
 	}
 }
@@ -186,7 +191,32 @@ func turn[K comparable](since map[K]time.Time, spans map[K][]Span, o K, bad bool
 	}
 }
 
+// judgeRevisions judges a pod that was made of a Deployment that recreates. Pods of another ReplicaSet that are no older than proofs may be
+// do not count, nor those that its controller made while it was told to have none.
+func (j *Judge) judgeRevisions(truth model.Truth, o model.Owner, made model.Object, at time.Time) {
+	d, ok := truth.Get(model.Deployments, o.Namespace, o.Name).(*appsv1.Deployment)
+	ref := metav1.GetControllerOfNoCopy(made)
+	if !ok || o.Kind != "Deployment" || d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType || ref == nil {
+		return
+	}
+	sets := truth.Owned(model.ReplicaSets, o)
+	if !slices.ContainsFunc(sets, func(rs model.Object) bool { return rs.GetUID() == ref.UID }) ||
+		made.(*corev1.Pod).Spec.Containers[0].Image != d.Spec.Template.Spec.Containers[0].Image {
+		return
+	}
+	for _, rs := range sets {
+		for _, p := range podsOf(truth, rs) {
+			if rs.GetUID() != ref.UID && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed && at.Sub(p.CreationTimestamp.Time) > proofAge {
+				j.unjustified("revisions", "at %s pod %s of %s beside %s, made %s before", at.Sub(j.began).Round(time.Millisecond), made.GetName(), o, p.Name, at.Sub(p.CreationTimestamp.Time))
+				return
+			}
+		}
+	}
+}
+
 const (
+	// proofAge is for proofs of what a Deployment has, and the pods that are made by them.
+	proofAge = 10 * time.Second
 	// slack is for a decision made shortly before the state changed.
 	slack = time.Second
 	// atLimiter is how many requests of one client may wait for its rate limiter: what they do was decided before that, and

@@ -5,6 +5,7 @@ package validate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -38,9 +39,11 @@ func stateOf(truth model.Truth, o model.Owner) state {
 		return state{gone: true}
 	}
 	var pods []*corev1.Pod
-	for _, x := range truth.List(model.Pods) {
-		if ref := metav1.GetControllerOfNoCopy(x); ref != nil && ref.Name == o.Name && ref.Kind == o.Kind {
-			pods = append(pods, x.(*corev1.Pod))
+	if o.Kind != "Deployment" {
+		for _, x := range truth.List(model.Pods) {
+			if ref := metav1.GetControllerOfNoCopy(x); ref != nil && ref.Name == o.Name && ref.Kind == o.Kind {
+				pods = append(pods, x.(*corev1.Pod))
+			}
 		}
 	}
 	seen := false
@@ -49,6 +52,9 @@ func stateOf(truth model.Truth, o model.Owner) state {
 	case *appsv1.ReplicaSet:
 		seen = x.Status.ObservedGeneration == x.Generation
 		s = replicas(pods, *x.Spec.Replicas, x.Status.Replicas, x.Status.ReadyReplicas)
+	case *appsv1.Deployment:
+		seen = x.Status.ObservedGeneration == x.Generation
+		s = revisions(truth, o, x)
 	case *corev1.ReplicationController:
 		seen = x.Status.ObservedGeneration == x.Generation
 		s = replicas(pods, *x.Spec.Replicas, x.Status.Replicas, x.Status.ReadyReplicas)
@@ -76,6 +82,15 @@ func digest(truth model.Truth, o model.Owner) string {
 	switch x := truth.Get(traffic.Kinds[o.Kind], o.Namespace, o.Name).(type) {
 	case *appsv1.ReplicaSet:
 		lines = append(lines, x.Status.String())
+	case *appsv1.Deployment:
+		lines = append(lines, fmt.Sprint("replicas ", x.Status.Replicas, ", updated ", x.Status.UpdatedReplicas, ", available ", x.Status.AvailableReplicas, ", observed ", x.Status.ObservedGeneration))
+		for _, rs := range truth.Owned(model.ReplicaSets, o) {
+			for _, p := range podsOf(truth, rs) {
+				if active(p) {
+					lines = append(lines, fmt.Sprintf("pod with %s, ready %v", p.Spec.Containers[0].Image, ready(p)))
+				}
+			}
+		}
 	case *corev1.ReplicationController:
 		lines = append(lines, x.Status.String())
 	case *appsv1.DaemonSet:
@@ -140,6 +155,43 @@ func replicas(pods []*corev1.Pod, want, told, toldReady int32) state {
 	s.told = told == n && toldReady == r
 	s.done = n == want && r == want
 	s.excess = n > want
+	return s
+}
+
+// podsOf are the pods of a ReplicaSet.
+func podsOf(truth model.Truth, rs model.Object) (pods []*corev1.Pod) {
+	of := model.Owner{Kind: "ReplicaSet"}
+	of.Namespace, of.Name = rs.GetNamespace(), rs.GetName()
+	for _, x := range truth.Owned(model.Pods, of) {
+		pods = append(pods, x.(*corev1.Pod))
+	}
+	return pods
+}
+
+// revisions is how a Deployment stands. Its surplus pods are those of its ReplicaSets.
+func revisions(truth model.Truth, o model.Owner, d *appsv1.Deployment) state {
+	s := state{surplus: map[string]bool{}}
+	var n, r, good int32
+	for _, x := range truth.Owned(model.ReplicaSets, o) {
+		rs := x.(*appsv1.ReplicaSet)
+		pods := podsOf(truth, rs)
+		maps.Copy(s.surplus, replicas(pods, *rs.Spec.Replicas, 0, 0).surplus)
+		for _, p := range pods {
+			if !active(p) {
+				continue
+			}
+			n++
+			if ready(p) {
+				r++
+			}
+			if ready(p) && p.Spec.Containers[0].Image == d.Spec.Template.Spec.Containers[0].Image {
+				good++
+			}
+		}
+	}
+	s.told = d.Status.Replicas == n && d.Status.ReadyReplicas == r
+	s.done = n == *d.Spec.Replicas && good == n
+	s.excess = n > *d.Spec.Replicas+traffic.Surge
 	return s
 }
 
