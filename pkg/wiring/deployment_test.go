@@ -6,6 +6,7 @@ package wiring
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -263,7 +264,10 @@ func TestADeploymentDependsOnItsOwn(t *testing.T) {
 			require.NoError(t, ds.Add(d))
 			require.NoError(t, sets.Add(aReplicaSet("old", 3)))
 			require.NoError(t, podStore.Add(podOfSet("1", "11", "web-old")))
-			c := &caches{meanwhile: sync.OnceFunc(func() { tc.meanwhile(t, &sets, &podStore) })}
+			c := &caches{meanwhile: sync.OnceFunc(func() { tc.meanwhile(t, &sets, &podStore) }), proof: map[schema.GroupResource]freshness.Proof{}}
+			if strings.HasPrefix(name, "a pod") { // The ReplicaSets are proven by their whole cache, so that it is the pods that matter.
+				c.proof[replicaSets] = freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "20"}
+			}
 			store := NewStore(rvtracker.New(rvtracker.Options{}), "deployment",
 				map[schema.GroupResource]consistency.LastSyncRVGetter{deployments: &ds, replicaSets: &sets, pods: &podStore})
 			store.ctx, store.prover = t.Context(), c
