@@ -29,8 +29,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "pods-unchanged", Protection: "a deletion is not made for pods that have changed since they were counted", File: "pkg/wiring/view.go",
-			Old: "v.pods != nil && v.pods.unchanged()",
-			New: "v.pods != nil",
+			Old: "v.shows(resource, proof) || v.owned[resource].unchanged()",
+			New: "v.shows(resource, proof) || v.owned[resource] != nil",
 		},
 		Package: "pkg/wiring", Test: "TestADeletionDependsOnItsOwnerAndItsPods/a_pod_changed",
 	},
