@@ -24,5 +24,5 @@ func TestWhichControllersWaitToStart(t *testing.T) {
 			atOnce++
 		}
 	}
-	require.Equal(t, 11, atOnce, "all that pkg/inventory names are upstream's")
+	require.Equal(t, 12, atOnce, "all that pkg/inventory names are upstream's")
 }

@@ -19,6 +19,7 @@ const (
 var startAtOnce = map[string]string{
 	names.CronJobController:               eachObjectWaits,
 	names.DaemonSetController:             eachObjectWaits,
+	names.DeploymentController:            eachObjectWaits,
 	names.JobController:                   eachObjectWaits,
 	names.ReplicaSetController:            eachObjectWaits,
 	names.ReplicationControllerController: eachObjectWaits,
