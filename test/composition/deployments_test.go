@@ -27,12 +27,9 @@ func TestDeploymentsRoll(t *testing.T) {
 				schedule.Step{At: time.Minute, Action: schedule.Roll, Target: "deployments-1"},
 				schedule.Step{At: 2 * time.Minute, Action: schedule.Scale, Target: "deployments-0", N: 2},
 				schedule.Step{At: 3 * time.Minute, Action: schedule.Roll, Target: "deployments-0"})
-			stock, ours := both(t, s)
+			stock, _ := both(t, s)
 			owner := validate.Owners(s)[0]
 			require.Greater(t, stock.Requests[owner]["update replicasets"], 2)
-			for what, n := range ours.Requests[owner] {
-				require.LessOrEqual(t, n, stock.Requests[owner][what]+2, what)
-			}
 			require.False(t, stock.Undone[owner][len(stock.Undone[owner])-1].Open)
 			require.Empty(t, stock.Unjustified)
 		})
