@@ -26,6 +26,7 @@ var exemptible = map[string]string{
 	"csrcleaner":                       names.CertificateSigningRequestCleanerController,
 	"deployment":                       names.DeploymentController,
 	"disruption":                       names.DisruptionController,
+	"endpointslice":                    names.EndpointSliceController,
 	"garbagecollector":                 names.GarbageCollectorController,
 	"persistentvolume-binder":          names.PersistentVolumeBinderController,
 	"podgc":                            names.PodGarbageCollectorController,

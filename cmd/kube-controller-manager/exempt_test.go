@@ -24,7 +24,7 @@ func TestExemptControllers(t *testing.T) {
 		"by the name of metrics":   {flags: []string{"--stale-controller-consistency-exempt=podgc"}, want: []string{"podgc"}},
 		"by that of --controllers": {flags: []string{"--stale-controller-consistency-exempt=pod-garbage-collector-controller"}, want: []string{"podgc"}},
 		"unknown": {flags: []string{"--stale-controller-consistency-exempt=podgc,daemonset"},
-			err: `invalid --stale-controller-consistency-exempt: "daemonset" is not one of attachdetach, cronjob, csrcleaner, deployment, disruption, garbagecollector, persistentvolume-binder, podgc, podgroup-protection, resourceclaim, resourcequota, service-cidr, tokencleaner, volumeattributesclass-protection`},
+			err: `invalid --stale-controller-consistency-exempt: "daemonset" is not one of attachdetach, cronjob, csrcleaner, deployment, disruption, endpointslice, garbagecollector, persistentvolume-binder, podgc, podgroup-protection, resourceclaim, resourcequota, service-cidr, tokencleaner, volumeattributesclass-protection`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var e exemption

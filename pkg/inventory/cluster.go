@@ -84,7 +84,9 @@ var cluster = []Controller{
 		{Verbs: "delete", Resources: "endpoints", Mode: Open, Why: "It names no UID, so it may delete those of a Service that was made again. They are made again then."},
 	}},
 	{Name: names.EndpointSliceController, Client: "endpointslice-controller", Rules: []Rule{
-		{Verbs: "create update delete", Resources: "endpointslices.discovery.k8s.io", Mode: Open, Why: "It leaves out a pod on a node that its cache does not know yet, until something touches the Service. It does not start on a stale cache (44).", Scenarios: []int{44}},
+		{Verbs: "create update delete", Resources: "endpointslices.discovery.k8s.io", Mode: Open, Scenarios: []int{43, 44},
+			Why: "Endpoints are those of a cache of pods that may be stale. A node that the cache lacks is looked up on the server before its pods are left out. " +
+				"It does not start on a stale cache (44)."},
 	}},
 	{Name: names.EndpointSliceMirroringController, Client: "endpointslicemirroring-controller", Rules: []Rule{
 		{Verbs: "create update delete", Resources: "endpointslices.discovery.k8s.io", Mode: Open, Why: "It names no UID, so it may delete those of an object that was made again. They are made again then."},

@@ -199,6 +199,11 @@ var all = []Mutant{
 		New: "",
 	},
 	{
+		Name: "live-nodes", Protection: "a node that the cache lacks is looked up on the server before its pods are no endpoints", File: controllers + "endpointslice/nodes.go",
+		Old: "	if live, liveErr := n.live(name); liveErr == nil {",
+		New: "	if live, liveErr := n.live(name); liveErr == nil && false {",
+	},
+	{
 		Name: "version-tokencleaner", Protection: "the token cleaner deletes a token only as it has read it", File: controllers + "bootstrap/tokencleaner.go",
 		Old: "*consistencyutil.OnlyAsRead(tc.consistencyStore, secret, &options)",
 		New: "options",

@@ -1,0 +1,73 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package livereads
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+const (
+	// foundFor is how long an object that a read has found is taken to be there, if the cache still lacks it.
+	foundFor = time.Minute
+	// confirmPatience is how long one who asks waits for a read, which may end later, and confirmPause how long nobody asks again after
+	// one that failed or was late: where the budget is spent, work goes on at nine tenths of its speed.
+	confirmPatience = 100 * time.Millisecond
+	confirmPause    = time.Second
+)
+
+// Confirmations tell whether there are the objects that a cache lacks. All who ask share the reads, and nobody waits for them for
+// more than 100 ms in a second, however many objects are asked for. All methods may be called concurrently.
+type Confirmations[T any] struct {
+	reads *Reads[T]
+
+	mu     sync.Mutex
+	found  map[string]found[T]
+	failed time.Time
+}
+
+type found[T any] struct {
+	val T
+	at  time.Time
+}
+
+// NewConfirmations returns confirmations by these reads.
+func NewConfirmations[T any](reads *Reads[T]) *Confirmations[T] {
+	return &Confirmations[T]{reads: reads, found: map[string]found[T]{}}
+}
+
+// Get returns the object as a read has found it no longer than a minute ago. An error that is no NotFound says nothing of it.
+func (c *Confirmations[T]) Get(key string) (val T, err error) {
+	c.mu.Lock()
+	f, known := c.found[key]
+	failed := c.failed
+	c.mu.Unlock()
+	if known && time.Since(f.at) < foundFor {
+		return f.val, nil
+	}
+	if time.Since(failed) < confirmPause {
+		return val, fmt.Errorf("reading %s %s: not asked, as another read has failed", c.reads.Resource, key)
+	}
+	ctx, cancel := context.WithTimeout(c.reads.ctx, confirmPatience)
+	defer cancel()
+	val, at, err := c.reads.Get(ctx, key, time.Now().Add(-Age))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err == nil:
+		for other, f := range c.found {
+			if time.Since(f.at) >= foundFor {
+				delete(c.found, other)
+			}
+		}
+		c.found[key] = found[T]{val, at}
+	case !apierrors.IsNotFound(err):
+		c.failed = time.Now()
+	}
+	return val, err
+}
