@@ -12,7 +12,7 @@ import (
 
 const (
 	eachObjectWaits   = "each of its objects waits for a proof as new as the start of leadership"
-	decisionsAreLater = "what it does harm by waits for a newer proof, or a live read"
+	decisionsAreLater = "what may do harm waits for a newer proof, or for a live read"
 )
 
 // startAtOnce are the controllers that start as soon as their informers have synced, and why.

@@ -28,9 +28,9 @@ scenario. What was measured is in [status](status.md); the words are in the [glo
 `
 
 const startHead = `Before a controller starts, it waits until the caches that it reads are proven as new as the start of leadership: 10 s at most if nothing can
-be told of one, 60 s if one is shown to be stale (scenarios 17 and 44). Caches that are not of the shared informers of
-typed objects it does not wait for: that of the publisher of cluster trust bundles, and the graph that the storage version migrator reads. These start at
-once, as they are protected in another way:
+be told of one, 60 s if one is shown to be stale (scenarios 17 and 44). It waits only for the shared informers of typed objects: not for
+the cache of the publisher of cluster trust bundles, nor for the graph that the storage version migrator reads. These controllers start
+at once, as they are protected in another way:
 
 `
 
