@@ -270,11 +270,11 @@ func isReady(p *corev1.Pod, status corev1.ConditionStatus) bool {
 	return p.Status.Phase == corev1.PodRunning && len(p.Status.Conditions) > 0 && p.Status.Conditions[0].Status == status
 }
 
-// setReady has a pod run, with the readiness that it is to have.
+// setReady has a pod run, with the readiness that it is to have, once its kubelet is there.
 func (t *Traffic) setReady(pod *corev1.Pod) {
-	status := t.readiness(pod)
+	status, dead := t.readiness(pod), false
 	t.change(pod, func(p *corev1.Pod) {
-		if t.dead(p.Spec.NodeName) || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || isReady(p, status) {
+		if dead = t.dead(p.Spec.NodeName); dead || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || isReady(p, status) {
 			return
 		}
 		now := metav1.Now().Rfc3339Copy()
@@ -282,6 +282,9 @@ func (t *Traffic) setReady(pod *corev1.Pod) {
 		p.Status.StartTime = &now
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status, LastTransitionTime: now}}
 	})
+	if dead {
+		t.After(renewEvery, func() { t.setReady(pod) })
+	}
 }
 
 // makeUnready has a pod be unready as long as more say so than have taken it back.
