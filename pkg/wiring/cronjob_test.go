@@ -106,10 +106,16 @@ func startCronJobs(t *testing.T, p prover, objects ...runtime.Object) *cronJobRu
 	r.mu.Lock()
 	r.lists = 0
 	r.mu.Unlock()
+	runUntilCleanup(t, cancel, factory, func() { controller.Run(ctx, 5) })
+	return r
+}
+
+// runUntilCleanup runs a controller, and ends it and its informers with the test. Then no store is provided any more.
+func runUntilCleanup(t *testing.T, cancel context.CancelFunc, factory informers.SharedInformerFactory, run func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		controller.Run(ctx, 5)
+		run()
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -118,7 +124,6 @@ func startCronJobs(t *testing.T, p prover, objects ...runtime.Object) *cronJobRu
 		time.Sleep(2 * retryUnproven) // Who waits for a proof is let go by then.
 		consistency.SetProvider(nil)
 	})
-	return r
 }
 
 // change changes a CronJob on the server; the cache does not see it.

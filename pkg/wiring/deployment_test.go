@@ -103,18 +103,7 @@ func startDeployments(t *testing.T, stale []schema.GroupResource, stock bool, ob
 	require.NoError(t, err)
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		dc.Run(ctx, 2)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		factory.Shutdown()
-		time.Sleep(2 * retryUnproven) // Who waits for a proof is let go by then.
-		consistency.SetProvider(nil)
-	})
+	runUntilCleanup(t, cancel, factory, func() { dc.Run(ctx, 2) })
 	return r
 }
 
