@@ -15,6 +15,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/features"
 	"github.com/fresh-kcm/fresh-kcm/pkg/leadership"
+	"github.com/fresh-kcm/fresh-kcm/pkg/sharedinformers"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 	"github.com/fresh-kcm/fresh-kcm/pkg/wiring"
@@ -27,7 +28,7 @@ var page = &stalenessz.Page{}
 var watches = transport.NewWatches()
 
 // handlers are those of all informers, if the monitor is on.
-var handlers = wiring.NewHandlers()
+var handlers = sharedinformers.NewHandlers()
 
 // exempted are the controllers that are to be as upstream's.
 var exempted sets.Set[string]
@@ -68,7 +69,7 @@ func clients(ctx context.Context, builder clientbuilder.ControllerClientBuilder)
 
 var (
 	_ app.Option              = wire
-	_ app.ControllerInformers = (*wiring.StartInformers)(nil)
+	_ app.ControllerInformers = (*sharedinformers.StartInformers)(nil)
 )
 
 // wire hands this project's objects to the controllers of one term of leadership. With both gates off
@@ -100,7 +101,7 @@ func wire(ctx context.Context, controllerContext *app.ControllerContext, root cl
 	}
 	if page.Monitoring {
 		controllerContext.InformerFactory = handlers.Factory(controllerContext.InformerFactory)
-		w.Monitor(wiring.Informers(ctx, controllerContext.InformerFactory, controllerContext.ObjectOrMetadataInformerFactory, controllerContext.RESTMapper), watches, handlers)
+		w.Monitor(sharedinformers.Informers(ctx, controllerContext.InformerFactory, controllerContext.ObjectOrMetadataInformerFactory, controllerContext.RESTMapper), watches, handlers)
 	}
 	if page.Consistency {
 		controllerContext.InformerFactory = w.StartInformers(controllerContext.InformerFactory, controllerContext.RESTMapper, waitsToStart(exempted))

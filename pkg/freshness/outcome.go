@@ -138,6 +138,24 @@ type Proof struct {
 // Fresh is true only if the outcome is Proven.
 func (p Proof) Fresh() bool { return p.Outcome == Proven }
 
+// HopelessAfter is for how long a 403 or 401 may be that of an apiserver that has just started and has not read its
+// roles yet.
+const HopelessAfter = 30 * time.Second
+
+// Hopeless reports whether asking again will not help, for a proof that was asked for first at asked.
+func (p Proof) Hopeless(asked time.Time) bool {
+	if p.Outcome != Unknown {
+		return false
+	}
+	switch p.Reason {
+	case ReasonNotFound, ReasonIncomparable, ReasonNotRegistered:
+		return true
+	case ReasonForbidden:
+		return time.Since(asked) >= HopelessAfter
+	}
+	return false
+}
+
 // String is for logs.
 func (p Proof) String() string {
 	switch p.Outcome {

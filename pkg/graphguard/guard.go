@@ -39,8 +39,6 @@ type Options struct {
 	Prove func(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof
 	// Register has Prove know the cache of a resource. It may be called again.
 	Register func(resource schema.GroupResource, store cache.Store) error
-	// Hopeless reports whether nothing is going to be proven of the resource that was asked about then.
-	Hopeless func(proof freshness.Proof, asked time.Time) bool
 }
 
 // Guard implements consistency.GraphGuard.

@@ -61,7 +61,6 @@ func newWorld(t *testing.T, resources ...schema.GroupVersionResource) *world {
 		handlers: map[schema.GroupVersionResource]cache.ResourceEventHandler{}, stores: map[schema.GroupVersionResource]cache.Store{}, again: make(chan string, 10000)}
 	w.Guard = New(t.Context(), Options{Controller: "test", Prove: w.prove,
 		Register: func(schema.GroupResource, cache.Store) error { return nil },
-		Hopeless: func(proof freshness.Proof, _ time.Time) bool { return proof.Reason == freshness.ReasonIncomparable },
 	}, consistency.Graph{Mark: w.mark, Monitored: func() []schema.GroupVersionResource { return resources },
 		TrustAbsence: func(trusted bool) { w.trusted = append(w.trusted, trusted) }})
 	for _, resource := range resources {

@@ -38,7 +38,7 @@ func (g *Guard) over(o *owner, f *followed, now time.Time) bool {
 		}
 		return now.Sub(o.since) >= heldStale
 	}
-	if !f.custom() && !g.opts.Hopeless(a.proof, a.failing) {
+	if !f.custom() && !a.proof.Hopeless(a.failing) {
 		return now.Sub(o.since) >= heldUnknown
 	}
 	failing := !a.failing.IsZero() && (a.running || now.Sub(a.ended) < forgetFailing)

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/controller-manager/pkg/informerfactory"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/sharedinformers"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
@@ -67,17 +68,18 @@ func TestNoGoroutineIsLeftOfDefinitionsThatAreGone(t *testing.T) {
 		server := &hangingServer{}
 		w, err := New(ctx, &rest.Config{Host: "http://server", Transport: server}, meta.NewDefaultRESTMapper(nil), nil)
 		require.NoError(t, err)
-		handlers := NewHandlers()
-		factory := handlers.ObserveFactory(informerfactory.NewInformerFactory(informers.NewSharedInformerFactory(fake.NewClientset(), 0),
+		handlers := sharedinformers.NewHandlers()
+		typed := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+		factory := handlers.ObserveFactory(informerfactory.NewInformerFactory(typed,
 			metadatainformer.NewSharedInformerFactory(metadatafake.NewSimpleMetadataClient(metadataScheme(t)), 0)))
 		filled := map[schema.GroupVersionResource]filledInformer{}
 		for i := range definitions {
 			gvr := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: fmt.Sprint("things", i)}
 			filled[gvr] = filledInformer{&filledStore{cache.NewStore(cache.MetaNamespaceKeyFunc)}}
 		}
+		inUse := sharedinformers.Informers(ctx, typed, factory, meta.NewDefaultRESTMapper(nil))
 		w.Monitor(func() map[schema.GroupVersionResource]stalenessmonitor.Informer {
-			used := map[schema.GroupVersionResource]stalenessmonitor.Informer{}
-			factory.(*observedFactory).inUse(used)
+			used := inUse()
 			for gvr := range used {
 				used[gvr] = filled[gvr]
 			}

@@ -151,7 +151,7 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 		"server down":        {first: down, waits: true},
 		"cannot ever be had": {first: absent},
 		"forbidden by an apiserver that has just started": {first: denied, waits: true},
-		"forbidden for long":                              {first: denied, after: authorizing},
+		"forbidden for long":                              {first: denied, after: freshness.HopelessAfter},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

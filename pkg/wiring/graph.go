@@ -22,5 +22,5 @@ func (s *Store) GuardGraph(graph consistency.Graph) consistency.GraphGuard {
 		}
 		return s.register(resource, store)
 	}
-	return guarded(s, graphguard.New(s.ctx, graphguard.Options{Controller: s.name, Prove: s.prover.prove, Register: register, Hopeless: hopeless}, graph))
+	return guarded(s, graphguard.New(s.ctx, graphguard.Options{Controller: s.name, Prove: s.prover.prove, Register: register}, graph))
 }

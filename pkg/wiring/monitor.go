@@ -10,6 +10,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/sharedinformers"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
@@ -18,7 +19,7 @@ import (
 // Monitor measures how old the informers' caches are until the term of leadership ends. Its fences are
 // those of the proofs, so that what it has proven nobody else has to ask for. A watch that it finds stalled is
 // ended, if it is one of watches. How far event handlers are is told by handlers.
-func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalenessmonitor.Informer, watches *transport.Watches, handlers *Handlers) {
+func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalenessmonitor.Informer, watches *transport.Watches, handlers *sharedinformers.Handlers) {
 	m := stalenessmonitor.New(stalenessmonitor.Options{
 		Prover:    w.proofs.prover,
 		Metrics:   w.proofs.counts,
@@ -27,7 +28,7 @@ func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalen
 		Register:  w.follow,
 		Forget:    w.unfollow,
 		Handlers: func(i stalenessmonitor.Informer) []*stalenessmonitor.Delivery {
-			return handlers.deliveries(i.GetStore())
+			return handlers.Deliveries(i.GetStore())
 		},
 		Stalled: func(gvr schema.GroupVersionResource, reason string) {
 			if reason == stalenessmonitor.ReasonWatch {
@@ -112,7 +113,7 @@ func (w *Wiring) Waits(out *stalenessz.Longest) {
 		s.waits(out)
 	}
 	if starting != nil {
-		starting.waits(out)
+		starting.Waits(out)
 	}
 }
 

@@ -175,7 +175,7 @@ func (p relistProver) Prove(ctx context.Context, resource schema.GroupResource, 
 		return nil, nil
 	case proof.Outcome == freshness.Stale:
 		return wait, fmt.Errorf("%w: %s", rvtracker.ErrStale, proof)
-	case hopeless(proof, asOf):
+	case proof.Hopeless(asOf):
 		return nil, fmt.Errorf("%w: %s", rvtracker.ErrUnprovable, proof)
 	}
 	return wait, errors.New(proof.String())

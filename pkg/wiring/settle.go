@@ -67,7 +67,7 @@ func (s *Store) settleUpTo(ctx context.Context, resource schema.GroupResource, u
 		if ctx.Err() != nil {
 			return
 		}
-		given := hopeless(proof, began)
+		given := proof.Hopeless(began)
 		if proof.Fresh() || given {
 			settled := s.settleOwners(resource, upTo)
 			if given && len(settled) > 0 {

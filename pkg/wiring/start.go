@@ -107,7 +107,7 @@ func (s *start) prove(ctx context.Context, p prover, since time.Time, resource s
 		switch {
 		case proof.Fresh():
 			return nil
-		case hopeless(proof, began):
+		case proof.Hopeless(began):
 			return fmt.Errorf("%s", proof)
 		case !told && proof.Outcome == freshness.Stale:
 			told = true
@@ -122,22 +122,4 @@ func (s *start) prove(ctx context.Context, p prover, since time.Time, resource s
 		case <-time.After(max(retryStart, proof.RetryAfter)):
 		}
 	}
-}
-
-// authorizing is for how long a 403 or 401 may be that of an apiserver that has just started and has not read its
-// roles yet. It is asked again until then.
-const authorizing = 30 * time.Second
-
-// hopeless reports whether asking again will not help, for a proof that was asked for first at asked.
-func hopeless(proof freshness.Proof, asked time.Time) bool {
-	if proof.Outcome != freshness.Unknown {
-		return false
-	}
-	switch proof.Reason {
-	case freshness.ReasonNotFound, freshness.ReasonIncomparable, freshness.ReasonNotRegistered:
-		return true
-	case freshness.ReasonForbidden:
-		return time.Since(asked) >= authorizing
-	}
-	return false
 }

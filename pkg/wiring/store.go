@@ -362,7 +362,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 // its versions cannot be compared, nothing ever will be.
 func (s *Store) goOn(ctx context.Context, resource schema.GroupResource, proof freshness.Proof) bool {
 	now := time.Now()
-	if !hopeless(proof, now) {
+	if !proof.Hopeless(now) {
 		s.provable(resource)
 		return false
 	}

@@ -13,6 +13,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -24,6 +25,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/sharedinformers"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
@@ -43,8 +45,8 @@ type Wiring struct {
 
 	mu     sync.Mutex
 	stores []*Store
-	// starting are the caches that controllers wait for before they start; nil: for none.
-	starting *startCaches
+	// starting has the controllers that wait for caches before they start; nil: none do.
+	starting *sharedinformers.StartInformers
 	monitor  *stalenessmonitor.Monitor
 	watches  *transport.Watches // nil: those of the informers are not known
 }
@@ -151,6 +153,25 @@ func (w *Wiring) Store(controller string, stores map[schema.GroupResource]consis
 		return w.nodeStore(s)
 	}
 	return s
+}
+
+// StartInformers returns the factory with informers whose controllers start only once the caches are proven as new as the start of
+// leadership: those that waits names, by the names of --controllers.
+func (w *Wiring) StartInformers(factory informers.SharedInformerFactory, mapper meta.RESTMapper, waits func(controller string) bool) *sharedinformers.StartInformers {
+	starting := sharedinformers.NewStartInformers(w.ctx, factory, sharedinformers.StartOptions{
+		Prove: w.proofs.prove,
+		Wait:  w.proofs.wait,
+		Register: func(ctx context.Context, resource schema.GroupResource, store cache.Store) error {
+			return w.proofs.register(ctx, resource, store, w.tracker.Register(resource, store))
+		},
+		Mapper: mapper,
+		Since:  w.since,
+		Waits:  waits,
+	})
+	w.mu.Lock()
+	w.starting = starting
+	w.mu.Unlock()
+	return starting
 }
 
 // seriesValues are what the tracker and the prover label metrics with.

@@ -214,8 +214,8 @@ var all = []Mutant{
 		New: "if s.start != nil && false {",
 	},
 	{
-		Name: "start-informers", Protection: "controllers start only once their caches are proven as new as the start of leadership", File: "pkg/wiring/startcaches.go",
-		Old: "	if !f.waits(name) {",
+		Name: "start-informers", Protection: "controllers start only once their caches are proven as new as the start of leadership", File: "pkg/sharedinformers/start.go",
+		Old: "	if !f.caches.opts.Waits(name) {",
 		New: "	if !f.waits(name) || true {",
 	},
 	{

@@ -190,7 +190,7 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "handed-over", Protection: "what is delivered is what a handler has returned from, not what it was given", File: "pkg/wiring/handlers.go",
+			Name: "handed-over", Protection: "what is delivered is what a handler has returned from, not what it was given", File: "pkg/sharedinformers/handlers.go",
 			Old: `	h.ResourceEventHandler.OnUpdate(was, object)
 	h.tell(object)`,
 			New: `	h.tell(object)

@@ -34,6 +34,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/tainteviction"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/sharedinformers"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 	"github.com/fresh-kcm/fresh-kcm/pkg/wiring"
@@ -154,10 +155,10 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		defer consistency.SetProvider(nil)
 		builder = transport.Clients(builder, nil)
 		if flags.Monitor {
-			handlers := wiring.NewHandlers()
+			handlers := sharedinformers.NewHandlers()
 			typed, observed = handlers.Factory(typed), handlers.ObserveFactory(observed)
 			m.parts = append(m.parts, watches, handlers)
-			m.Wiring.Monitor(wiring.Informers(ctx, typed, observed, mapper), watches, handlers)
+			m.Wiring.Monitor(sharedinformers.Informers(ctx, typed, observed, mapper), watches, handlers)
 		}
 		starting := m.Wiring.StartInformers(typed, mapper, func(string) bool { return true })
 		startTyped, ofController = starting.Start, starting.ForController

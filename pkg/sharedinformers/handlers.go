@@ -1,7 +1,7 @@
 // Copyright The Fresh KCM Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package wiring
+package sharedinformers
 
 import (
 	"maps"
@@ -47,8 +47,8 @@ func (h *Handlers) informer(informer cache.SharedIndexInformer) cache.SharedInde
 	return known
 }
 
-// deliveries are those of the handlers of a store's informer. It is safe to call at any time, and may be nil.
-func (h *Handlers) deliveries(store cache.Store) []*stalenessmonitor.Delivery {
+// Deliveries are those of the handlers of a store's informer. It is safe to call at any time, and may be nil.
+func (h *Handlers) Deliveries(store cache.Store) []*stalenessmonitor.Delivery {
 	h.mu.Lock()
 	known := h.informers[store]
 	h.mu.Unlock()
@@ -161,8 +161,8 @@ func (h tellingHandler) GetBookmarkFunc() func(resourceVersion string) {
 }
 
 // between are the functions through which a handler may be added.
-var between = []string{"k8s.io/client-go/", "github.com/fresh-kcm/fresh-kcm/pkg/wiring.(*handledInformer).", "github.com/fresh-kcm/fresh-kcm/pkg/wiring.observedInformer.",
-	"github.com/fresh-kcm/fresh-kcm/pkg/wiring.startedInformer."}
+var between = []string{"k8s.io/client-go/", "github.com/fresh-kcm/fresh-kcm/pkg/sharedinformers.(*handledInformer).", "github.com/fresh-kcm/fresh-kcm/pkg/sharedinformers.observedInformer.",
+	"github.com/fresh-kcm/fresh-kcm/pkg/sharedinformers.startedInformer."}
 
 // addedBy names a handler by the package that adds it, such as "tainteviction" or "volume/attachdetach". There are
 // as many names as packages that add handlers, and they stay the same from one start to the next.

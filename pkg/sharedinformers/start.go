@@ -1,7 +1,7 @@
 // Copyright The Fresh KCM Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package wiring
+package sharedinformers
 
 import (
 	"context"
@@ -28,31 +28,41 @@ const (
 	// startFences is how long the informers' start may wait for the fences that were sent when the controllers asked for
 	// them: a first list that is sent after its fence was answered is proven by it.
 	startFences = 500 * time.Millisecond
+	// retry is how soon a cache is looked at again, whatever is known of it.
+	retry = 100 * time.Millisecond
 )
+
+// StartOptions say how caches are proven before controllers start on them.
+type StartOptions struct {
+	// Prove says whether the cache of a resource is as new as the server was at asOf.
+	Prove func(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof
+	// Wait returns when, after a proof, it may be worth proving again.
+	Wait func(ctx context.Context, resource schema.GroupResource, proof freshness.Proof)
+	// Register has the prover look at a cache, and takes a fence.
+	Register func(ctx context.Context, resource schema.GroupResource, store cache.Store) error
+	// Mapper knows the resources of types.
+	Mapper meta.RESTMapper
+	// Since is the start of leadership.
+	Since time.Time
+	// Waits reports whether a controller waits, by its name in --controllers.
+	Waits func(controller string) bool
+}
 
 // StartInformers hands controllers informers that have synced only once their caches are proven as new as the start of leadership.
 // It implements app.ControllerInformers. Informers that it is asked for directly do not wait.
 type StartInformers struct {
 	informers.SharedInformerFactory
 	caches *startCaches
-	waits  func(controller string) bool
 }
 
-// StartInformers returns the factory that does so for the controllers that waits says, by the names of --controllers.
-func (w *Wiring) StartInformers(factory informers.SharedInformerFactory, mapper meta.RESTMapper, waits func(controller string) bool) *StartInformers {
-	register := func(ctx context.Context, resource schema.GroupResource, store cache.Store) error {
-		return w.proofs.register(ctx, resource, store, w.tracker.Register(resource, store))
-	}
-	caches := newStartCaches(w.ctx, w.proofs, w.since, mapper, register)
-	w.mu.Lock()
-	w.starting = caches
-	w.mu.Unlock()
-	return &StartInformers{factory, caches, waits}
+// NewStartInformers returns the factory that does so until ctx, the term of leadership, ends.
+func NewStartInformers(ctx context.Context, factory informers.SharedInformerFactory, opts StartOptions) *StartInformers {
+	return &StartInformers{factory, &startCaches{ctx: ctx, opts: opts, caches: map[cache.Store]*startCache{}}}
 }
 
 // ForController implements app.ControllerInformers.
 func (f *StartInformers) ForController(name string) informers.SharedInformerFactory {
-	if !f.waits(name) {
+	if !f.caches.opts.Waits(name) {
 		return f.SharedInformerFactory
 	}
 	return wrappedFactory{f.SharedInformerFactory, func(informer cache.SharedIndexInformer, of typeOrResource) cache.SharedIndexInformer {
@@ -74,18 +84,11 @@ func (f *StartInformers) StartWithContext(ctx context.Context) {
 
 // startCaches are the caches that controllers wait for before they start.
 type startCaches struct {
-	ctx      context.Context
-	prover   prover
-	since    time.Time
-	mapper   meta.RESTMapper
-	register func(ctx context.Context, resource schema.GroupResource, store cache.Store) error
+	ctx  context.Context
+	opts StartOptions
 
 	mu     sync.Mutex
 	caches map[cache.Store]*startCache
-}
-
-func newStartCaches(ctx context.Context, p prover, since time.Time, mapper meta.RESTMapper, register func(context.Context, schema.GroupResource, cache.Store) error) *startCaches {
-	return &startCaches{ctx: ctx, prover: p, since: since, mapper: mapper, register: register, caches: map[cache.Store]*startCache{}}
 }
 
 // of is the cache of an informer, for one more controller.
@@ -131,9 +134,9 @@ func (s *startCaches) fenced() {
 	}
 }
 
-// waits are the controllers that have not started because a cache that has its first list is not proven yet.
-func (s *startCaches) waits(out *stalenessz.Longest) {
-	for _, c := range s.list() {
+// Waits adds the controllers that have not started because a cache that has its first list is not proven yet.
+func (f *StartInformers) Waits(out *stalenessz.Longest) {
+	for _, c := range f.caches.list() {
 		if c.open() {
 			continue
 		}
@@ -229,12 +232,12 @@ func (c *startCache) run(of typeOrResource) {
 
 // register has the prover look at the cache, and takes a fence.
 func (c *startCache) register(ctx context.Context, of typeOrResource) (schema.GroupVersionResource, error) {
-	gvr, err := of.resolve(c.all.mapper)
+	gvr, err := of.resolve(c.all.opts.Mapper)
 	if err != nil {
 		return gvr, err
 	}
-	metrics.InitStartProofs(gvr.GroupResource(), seriesValues.Proofs...)
-	return gvr, c.all.register(ctx, gvr.GroupResource(), c.informer.GetStore())
+	metrics.InitStartProofs(gvr.GroupResource(), string(freshness.Proven), string(freshness.Stale), string(freshness.Unknown))
+	return gvr, c.all.opts.Register(ctx, gvr.GroupResource(), c.informer.GetStore())
 }
 
 // resolve asks the mapper for the resource, unless it is known.
@@ -261,10 +264,10 @@ func (c *startCache) prove(ctx context.Context, resource schema.GroupResource) (
 	limit := began.Add(startUnknown)
 	for {
 		asking, cancel := context.WithDeadline(ctx, limit)
-		proof = c.all.prover.prove(asking, resource, c.all.since)
+		proof = c.all.opts.Prove(asking, resource, c.all.opts.Since)
 		cancel()
 		if proof.Fresh() {
-			logger.V(2).Info("A cache is proven as new as the start of leadership", "resource", resource, "after", time.Since(c.all.since), "waited", time.Since(began))
+			logger.V(2).Info("A cache is proven as new as the start of leadership", "resource", resource, "after", time.Since(c.all.opts.Since), "waited", time.Since(began))
 			return proof, true
 		}
 		if proof.Outcome == freshness.Stale {
@@ -277,17 +280,17 @@ func (c *startCache) prove(ctx context.Context, resource schema.GroupResource) (
 		if stale.Outcome != "" {
 			proof = stale // It stays so until a proof, whatever fails meanwhile.
 		}
-		if ctx.Err() != nil || hopeless(proof, began) || !time.Now().Before(limit) {
+		if ctx.Err() != nil || proof.Hopeless(began) || !time.Now().Before(limit) {
 			return proof, false
 		}
 		c.mu.Lock()
 		c.behind = proof
 		c.mu.Unlock()
 		waiting, cancel := context.WithDeadline(ctx, limit)
-		c.all.prover.wait(waiting, resource, proof)
+		c.all.opts.Wait(waiting, resource, proof)
 		select {
 		case <-waiting.Done():
-		case <-time.After(retryStart): // At least, whatever wait says.
+		case <-time.After(retry): // At least, whatever wait says.
 		}
 		cancel()
 	}

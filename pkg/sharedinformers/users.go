@@ -1,7 +1,7 @@
 // Copyright The Fresh KCM Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package wiring
+package sharedinformers
 
 import (
 	"context"

@@ -1,7 +1,7 @@
 // Copyright The Fresh KCM Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package wiring
+package sharedinformers
 
 import (
 	"context"
@@ -26,6 +26,11 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
+var (
+	pods  = schema.GroupResource{Resource: "pods"}
+	nodes = schema.GroupResource{Resource: "nodes"}
+)
+
 // provenOver says what is proven of each resource so long after it began.
 type provenOver struct {
 	began time.Time
@@ -47,16 +52,10 @@ func (p *provenOver) prove(ctx context.Context, resource schema.GroupResource, _
 	return proof
 }
 
-func (*provenOver) known(schema.GroupResource) (freshness.Proof, bool) {
-	return freshness.Proof{}, false
-}
-
-func (*provenOver) wrote(schema.GroupResource, string, time.Time) {}
-
 func (*provenOver) wait(ctx context.Context, _ schema.GroupResource, _ freshness.Proof) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(retryUnproven):
+	case <-time.After(time.Second):
 	}
 }
 
@@ -95,8 +94,11 @@ func startingWith(t *testing.T, podsProven, nodesProven func(time.Duration) fres
 	if register == nil {
 		register = func() error { return nil }
 	}
-	caches := newStartCaches(ctx, s.prover, time.Now(), mapper, func(context.Context, schema.GroupResource, cache.Store) error { return register() })
-	s.StartInformers = &StartInformers{informers.NewSharedInformerFactory(fake.NewClientset(), 0), caches, func(controller string) bool { return controller != "exempt" }}
+	s.StartInformers = NewStartInformers(ctx, informers.NewSharedInformerFactory(fake.NewClientset(), 0), StartOptions{
+		Prove: s.prover.prove, Wait: s.prover.wait, Mapper: mapper, Since: time.Now(),
+		Register: func(context.Context, schema.GroupResource, cache.Store) error { return register() },
+		Waits:    func(controller string) bool { return controller != "exempt" },
+	})
 	t.Cleanup(func() {
 		cancel()
 		s.Shutdown()
@@ -187,7 +189,7 @@ func TestEachCacheIsWaitedForByItself(t *testing.T) {
 		ttl.Lister()
 		page := func() []stalenessz.Wait {
 			var out stalenessz.Longest
-			s.caches.waits(&out)
+			s.Waits(&out)
 			return out.Rows()
 		}
 		require.Empty(t, page(), "nothing has synced yet")

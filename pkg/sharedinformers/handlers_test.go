@@ -1,7 +1,7 @@
 // Copyright The Fresh KCM Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package wiring
+package sharedinformers
 
 import (
 	"context"
@@ -62,10 +62,10 @@ func TestEveryTypedInformerIsHandled(t *testing.T) {
 		for _, version := range methods(group.Call(nil)[0].Elem()) {
 			for _, kind := range methods(version.Call(nil)[0].Elem()) {
 				informer := kind.Call(nil)[0].Elem().MethodByName("Informer").Call(nil)[0].Interface().(cache.SharedIndexInformer)
-				known := len(h.deliveries(informer.GetStore()))
+				known := len(h.Deliveries(informer.GetStore()))
 				_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{})
 				require.NoError(t, err)
-				require.Len(t, h.deliveries(informer.GetStore()), known+1, kind.Type().String())
+				require.Len(t, h.Deliveries(informer.GetStore()), known+1, kind.Type().String())
 				found++
 			}
 		}
@@ -75,7 +75,7 @@ func TestEveryTypedInformerIsHandled(t *testing.T) {
 	require.NoError(t, err)
 	_, err = generic.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{})
 	require.NoError(t, err)
-	require.Len(t, h.deliveries(factory.Core().V1().Pods().Informer().GetStore()), 2, "whoever asks, it is the same")
+	require.Len(t, h.Deliveries(factory.Core().V1().Pods().Informer().GetStore()), 2, "whoever asks, it is the same")
 }
 
 func TestHandlersAreNamedByPackage(t *testing.T) {
@@ -109,13 +109,13 @@ func TestHandlersAreNamedByPackage(t *testing.T) {
 		require.NoError(t, err)
 	}
 	names := func(informer cache.SharedIndexInformer) (out []string) {
-		for _, d := range h.deliveries(informer.GetStore()) {
+		for _, d := range h.Deliveries(informer.GetStore()) {
 			out = append(out, d.Name())
 		}
 		slices.Sort(out)
 		return out
 	}
-	const own = "github.com/fresh-kcm/fresh-kcm/pkg/wiring"
+	const own = "github.com/fresh-kcm/fresh-kcm/pkg/sharedinformers"
 	require.Equal(t, []string{"replicaset", "tainteviction"}, names(core.Pods().Informer()))
 	require.Equal(t, []string{own, "tainteviction"}, names(core.Nodes().Informer()))
 	require.Equal(t, []string{"replication"}, names(core.ReplicationControllers().Informer()))
@@ -242,7 +242,7 @@ func testHandled(t *testing.T, resync time.Duration, test func(t *testing.T, h *
 			},
 			Register: func(schema.GroupVersionResource, stalenessmonitor.Informer) {},
 			Handlers: func(i stalenessmonitor.Informer) []*stalenessmonitor.Delivery {
-				return handlers.deliveries(i.GetStore())
+				return handlers.Deliveries(i.GetStore())
 			},
 		})
 		logger := funcr.New(func(_, args string) {
@@ -317,7 +317,7 @@ func TestABacklogIsSeen(t *testing.T) {
 			last = got.Lag
 		}
 		require.Greater(t, last, 90*time.Second)
-		require.Regexp(t, `1 of 1 event handlers behind(?s:.*)fresh-kcm/pkg/wiring +pods +1m3[0-9]s +yes +[0-9]+ +[0-9]+ +10010`, h.page())
+		require.Regexp(t, `1 of 1 event handlers behind(?s:.*)fresh-kcm/pkg/sharedinformers +pods +1m3[0-9]s +yes +[0-9]+ +[0-9]+ +10010`, h.page())
 		require.Equal(t, 1, strings.Count(h.log(), "An event handler is behind its informer's cache"), "told once")
 		time.Sleep(7 * time.Second)
 		require.Zero(t, h.behind(t).Lag)
