@@ -23,6 +23,7 @@ var firstServiceIP = net.IPv4(10, 96, 0, 1)
 type APIServer struct {
 	*Component
 	cluster *Cluster
+	number  int
 }
 
 // URL returns its address, which restarts do not change.
@@ -40,13 +41,14 @@ func (s *APIServer) AuditLogPath() string {
 // StartAPIServer starts one more kube-apiserver and waits for it to be ready.
 func (c *Cluster) StartAPIServer(ctx context.Context, options ProcessOptions) (*APIServer, error) {
 	c.mu.Lock()
-	name := kubeAPIServer + "-" + strconv.Itoa(len(c.apiServers))
+	number := len(c.apiServers)
+	name := kubeAPIServer + "-" + strconv.Itoa(number)
 	comp, err := c.newComponent(name, kubeAPIServer, 1, options)
 	if err != nil {
 		c.mu.Unlock()
 		return nil, err
 	}
-	s := &APIServer{Component: comp, cluster: c}
+	s := &APIServer{Component: comp, cluster: c, number: number}
 	c.apiServers = append(c.apiServers, s)
 	c.mu.Unlock()
 
@@ -66,7 +68,7 @@ func (s *APIServer) args() []string {
 		"--advertise-address=127.0.0.1",
 		// A loopback address is no valid endpoint of the service "kubernetes".
 		"--endpoint-reconciler-type=none",
-		"--etcd-servers=https://" + c.etcd.ports[0].addr(),
+		"--etcd-servers=" + c.etcdServer(s.number),
 		"--etcd-cafile=" + p.path("etcd-ca.crt"),
 		"--etcd-certfile=" + p.path("apiserver-etcd-client.crt"),
 		"--etcd-keyfile=" + p.path("apiserver-etcd-client.key"),

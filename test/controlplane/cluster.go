@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/fresh-kcm/fresh-kcm/test/peerlink"
 )
 
 // Cluster is a running control plane.
@@ -28,9 +30,11 @@ type Cluster struct {
 	pki         *pki
 	admin       keyPair
 
-	etcd, scheduler, kwok *Component
-	leases                *leaseGenerator // nil if kwok renews leases
-	nodes                 *Nodes
+	etcd            []*Component    // its members
+	peers           *peerlink.Links // nil if there is one
+	scheduler, kwok *Component
+	leases          *leaseGenerator // nil if kwok renews leases
+	nodes           *Nodes
 
 	httpOnce sync.Once
 	http     *http.Client
@@ -118,10 +122,10 @@ func (c *Cluster) makeDirs() (err error) {
 }
 
 func (c *Cluster) start(ctx context.Context) (err error) {
-	if c.etcd, err = c.newEtcd(); err != nil {
+	if err = c.newEtcd(); err != nil {
 		return err
 	}
-	if err := c.etcd.start(ctx); err != nil {
+	if err := c.startEtcd(ctx); err != nil {
 		return err
 	}
 	if _, err := c.StartAPIServer(ctx, c.options.APIServer); err != nil {
@@ -266,12 +270,12 @@ func (c *Cluster) KubeconfigPath() string {
 	return filepath.Join(c.dir, "kubeconfigs", "admin.kubeconfig")
 }
 
-// Etcd returns etcd.
-func (c *Cluster) Etcd() *Component { return c.etcd }
+// Etcd returns etcd, the first of its members.
+func (c *Cluster) Etcd() *Component { return c.etcd[0] }
 
-// EtcdURL returns where etcd serves its clients. It wants a client certificate, such as
+// EtcdURL returns where etcd serves its clients, at the first of its members. It wants a client certificate, such as
 // pki/apiserver-etcd-client.crt in the cluster's directory.
-func (c *Cluster) EtcdURL() string { return "https://" + c.etcd.ports[0].addr() }
+func (c *Cluster) EtcdURL() string { return c.etcdServer(0) }
 
 // Scheduler returns the kube-scheduler.
 func (c *Cluster) Scheduler() *Component { return c.scheduler }

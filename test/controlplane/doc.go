@@ -1,8 +1,8 @@
 // Copyright The Fresh KCM Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controlplane starts a real Kubernetes control plane as processes on loopback: etcd, one or
-// more kube-apiservers, kube-scheduler, one or more kube-controller-managers, and kwok in place of nodes.
+// Package controlplane starts a real Kubernetes control plane as processes on loopback: etcd of one or
+// several members, one or more kube-apiservers, kube-scheduler, one or more kube-controller-managers, and kwok in place of nodes.
 //
 // What it promises:
 //

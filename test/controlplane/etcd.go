@@ -4,18 +4,55 @@
 package controlplane
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fresh-kcm/fresh-kcm/test/peerlink"
 )
 
-func (c *Cluster) newEtcd() (*Component, error) {
-	comp, err := c.newComponent("etcd", etcdBinary, 2, c.options.Etcd)
+// newEtcd makes the members of etcd. Several talk to each other through peerlink proxies.
+func (c *Cluster) newEtcd() error {
+	members := max(c.options.EtcdMembers, 1)
+	if members > 1 {
+		var err error
+		if c.peers, err = peerlink.Start(members, c.pki.dir); err != nil {
+			return err
+		}
+	}
+	for i := range members {
+		comp, err := c.newEtcdMember(i, members)
+		if err != nil {
+			return err
+		}
+		c.etcd = append(c.etcd, comp)
+	}
+	return nil
+}
+
+// etcdName is the name of a member, and of its component.
+func etcdName(member int) string {
+	if member == 0 {
+		return etcdBinary
+	}
+	return etcdBinary + "-" + strconv.Itoa(member)
+}
+
+func (c *Cluster) newEtcdMember(member, members int) (*Component, error) {
+	name := etcdName(member)
+	comp, err := c.newComponent(name, etcdBinary, 2, c.options.Etcd)
 	if err != nil {
 		return nil, err
 	}
@@ -25,14 +62,23 @@ func (c *Cluster) newEtcd() (*Component, error) {
 	}
 	comp.args = func() ([]string, error) {
 		clientURL, peerURL := "https://"+comp.ports[0].addr(), "https://"+comp.ports[1].addr()
+		advertised, cluster := peerURL, name+"="+peerURL
+		if members > 1 {
+			c.peers.Serve(member, peerURL)
+			advertised, cluster = c.peers.URL(member), ""
+			for i := range members {
+				cluster += "," + etcdName(i) + "=" + c.peers.URL(i)
+			}
+			cluster = cluster[1:]
+		}
 		return []string{
-			"--name=etcd",
-			"--data-dir=" + c.etcdDataDir(),
+			"--name=" + name,
+			"--data-dir=" + c.etcdDataDir(member),
 			"--listen-client-urls=" + clientURL,
 			"--advertise-client-urls=" + clientURL,
 			"--listen-peer-urls=" + peerURL,
-			"--initial-advertise-peer-urls=" + peerURL,
-			"--initial-cluster=etcd=" + peerURL,
+			"--initial-advertise-peer-urls=" + advertised,
+			"--initial-cluster=" + cluster,
 			"--client-cert-auth",
 			"--cert-file=" + c.pki.path("etcd.crt"),
 			"--key-file=" + c.pki.path("etcd.key"),
@@ -59,14 +105,82 @@ func (c *Cluster) newEtcd() (*Component, error) {
 	return comp, nil
 }
 
-func (c *Cluster) etcdDataDir() string { return filepath.Join(c.dir, "data", "etcd") }
+func (c *Cluster) etcdDataDir(member int) string {
+	return filepath.Join(c.dir, "data", etcdName(member))
+}
+
+// startEtcd starts all members: one alone of several does not get ready.
+func (c *Cluster) startEtcd(ctx context.Context) error {
+	g, gctx := errgroup.WithContext(ctx)
+	for _, member := range c.etcd {
+		g.Go(func() error { return member.start(gctx) })
+	}
+	return g.Wait()
+}
+
+// etcdServer returns where the i-th apiserver finds etcd: at one member, as in kubeadm's clusters with an etcd on each
+// machine of the control plane.
+func (c *Cluster) etcdServer(apiServer int) string {
+	return "https://" + c.etcd[apiServer%len(c.etcd)].ports[0].addr()
+}
+
+// EtcdMembers returns the members of etcd.
+func (c *Cluster) EtcdMembers() []*Component { return slices.Clone(c.etcd) }
+
+// EtcdPeers returns what the members of etcd talk to each other through, nil if there is one only.
+func (c *Cluster) EtcdPeers() *peerlink.Links { return c.peers }
+
+// MoveEtcdLeader has a member of etcd lead the others, and waits until it does.
+func (c *Cluster) MoveEtcdLeader(ctx context.Context, member int) error {
+	client, err := etcdHTTPClient(c.pki)
+	if err != nil {
+		return err
+	}
+	moved := false
+	return retry(ctx, func(error) bool { return true }, func() error {
+		ids, leader := make([]string, len(c.etcd)), ""
+		leads := -1
+		for i := range c.etcd {
+			var status struct {
+				Header struct {
+					ID string `json:"member_id"`
+				} `json:"header"`
+				Leader string `json:"leader"`
+			}
+			if err := post(ctx, client, c.etcdServer(i)+"/v3/maintenance/status", struct{}{}, &status); err != nil {
+				return err
+			}
+			ids[i] = status.Header.ID
+			if status.Leader == ids[i] {
+				leads, leader = i, ids[i]
+			}
+		}
+		switch {
+		case leads == member:
+			return nil
+		case leads < 0:
+			return errors.New("etcd has no leader")
+		case !moved:
+			moved = true
+			if err := post(ctx, client, c.etcdServer(leads)+"/v3/maintenance/transfer-leadership", map[string]string{"targetID": ids[member]}, nil); err != nil {
+				moved = false
+				return err
+			}
+		}
+		return fmt.Errorf("etcd is led by %s, not by %s", leader, ids[member])
+	})
+}
 
 // WithEtcdStopped ends the apiservers and etcd, calls f with etcd's data directory, and starts them
 // again on the same addresses, in whatever state f leaves the directory. To rewind a cluster: copy the
 // directory away in one call and back in another, later one. The other components stay up and see
 // their connections drop; a kube-controller-manager exits if the apiservers, which need three seconds to
 // start, are away for longer than its renew deadline. After an error from f nothing is started again.
+// Only for an etcd of one member.
 func (c *Cluster) WithEtcdStopped(ctx context.Context, f func(dataDir string) error) error {
+	if len(c.etcd) > 1 {
+		return errors.New("etcd has several members")
+	}
 	servers := c.APIServers()
 	for _, s := range servers {
 		// Killed: a graceful end would wait for the clients, which have no reason to leave.
@@ -74,13 +188,13 @@ func (c *Cluster) WithEtcdStopped(ctx context.Context, f func(dataDir string) er
 			return err
 		}
 	}
-	if err := c.etcd.Stop(); err != nil {
+	if err := c.etcd[0].Stop(); err != nil {
 		return err
 	}
-	if err := f(c.etcdDataDir()); err != nil {
+	if err := f(c.etcdDataDir(0)); err != nil {
 		return fmt.Errorf("changing etcd's data: %w", err)
 	}
-	if err := c.etcd.Restart(ctx); err != nil {
+	if err := c.etcd[0].Restart(ctx); err != nil {
 		return err
 	}
 	for _, s := range servers {
@@ -107,6 +221,33 @@ func etcdHTTPClient(p *pki) (*http.Client, error) {
 		DisableKeepAlives: true,
 		TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}},
 	}}, nil
+}
+
+// post sends a question of etcd's gRPC gateway and reads the answer, unless out is nil.
+func post(ctx context.Context, client *http.Client, url string, in, out any) error {
+	question, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(question))
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("POST %s: %s", url, resp.Status)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return fmt.Errorf("POST %s: %w", url, err)
+	}
+	return nil
 }
 
 // get returns the body of a page; any status but 200 is an error.

@@ -99,6 +99,52 @@ func createDaemonSet(ctx context.Context, t *testing.T, client kubernetes.Interf
 	t.Logf("DaemonSet %s available on %d nodes after %.2fs", name, pods, time.Since(begin).Seconds())
 }
 
+// One member of etcd lags, then the leader is cut off and another leads.
+func TestEtcdMembers(t *testing.T) {
+	t.Parallel()
+	needBinaries(t)
+	// The second member takes the silence of the leader for none for a long time.
+	ctx, c := startCluster(t, Options{APIServers: 2, EtcdMembers: 3, Etcd: ProcessOptions{Args: []string{"--election-timeout=2000"}}})
+	require.Len(t, c.EtcdMembers(), 3)
+	require.NoError(t, c.MoveEtcdLeader(ctx, 0))
+	require.NoError(t, c.EtcdMembers()[1].Restart(ctx, func(o *ProcessOptions) { o.Args = append(o.Args, "--election-timeout=50000") }))
+	first, second := kubernetes.NewForConfigOrDie(c.APIServers()[0].AdminConfig()), kubernetes.NewForConfigOrDie(c.APIServers()[1].AdminConfig())
+	create := func(ctx context.Context, client kubernetes.Interface, name string) error {
+		_, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		return err
+	}
+	get := func(ctx context.Context, client kubernetes.Interface, name string) error {
+		_, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
+		return err
+	}
+	require.NoError(t, create(ctx, second, "before"))
+	require.NoError(t, get(ctx, first, "before"))
+
+	c.EtcdPeers().HoldTo(1)
+	require.NoError(t, create(ctx, first, "unseen"))
+	old, err := second.CoreV1().ConfigMaps(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	require.NoError(t, err)
+	for _, m := range old.Items {
+		require.NotEqual(t, "unseen", m.Name, "its watch cache lags")
+	}
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	require.ErrorIs(t, get(short, second, "unseen"), context.DeadlineExceeded, "a consistent read waits")
+	require.Positive(t, c.EtcdPeers().Held())
+	c.EtcdPeers().Release()
+	require.NoError(t, get(ctx, second, "unseen"))
+
+	require.NoError(t, c.EtcdMembers()[1].Restart(ctx, func(o *ProcessOptions) { o.Args = o.Args[:1] }))
+	require.NoError(t, c.MoveEtcdLeader(ctx, 1))
+	c.EtcdPeers().HoldTo(1)
+	short, cancel = context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	require.Error(t, create(short, second, "unanswered"), "the leader does not learn that it is committed")
+	require.Eventually(t, func() bool { return get(ctx, first, "unanswered") == nil }, time.Minute, 50*time.Millisecond, "it is committed by the next leader")
+	c.EtcdPeers().Release()
+	require.Eventually(t, func() bool { return get(ctx, second, "unanswered") == nil }, time.Minute, 50*time.Millisecond)
+}
+
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	needBinaries(t, ArmU1)

@@ -24,6 +24,10 @@ type Options struct {
 
 	// APIServers is how many kube-apiservers share the etcd. Zero means one.
 	APIServers int
+	// EtcdMembers is how many members etcd has, an odd number; see EtcdPeers. The first apiserver is a client of the first member
+	// only, the second of the second, and so on, as in kubeadm's clusters with an etcd on each machine of the control plane.
+	// Zero means one.
+	EtcdMembers int
 	// Nodes are created and Ready before Start returns.
 	Nodes NodeOptions
 	// KCMs are started by Start. More can follow with Cluster.StartKCM.

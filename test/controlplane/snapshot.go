@@ -29,7 +29,7 @@ func (c *Cluster) SnapshotEtcd(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	url := "https://" + c.etcd.ports[0].addr() + "/v3/maintenance/snapshot"
+	url := "https://" + c.etcd[0].ports[0].addr() + "/v3/maintenance/snapshot"
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("{}"))
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (c *Cluster) RestoreEtcd(ctx context.Context, path string, args ...string) 
 		if err := os.RemoveAll(dataDir); err != nil {
 			return err
 		}
-		peerURL := "https://" + c.etcd.ports[1].addr()
+		peerURL := "https://" + c.etcd[0].ports[1].addr()
 		args := append([]string{
 			"snapshot", "restore", path, "--data-dir=" + dataDir, "--name=etcd",
 			"--initial-cluster=etcd=" + peerURL, "--initial-advertise-peer-urls=" + peerURL,

@@ -41,6 +41,9 @@ func (c *Cluster) Stop(ctx context.Context) error {
 		g.Wait()
 		errs = append(errs, results...)
 	}
+	if c.peers != nil {
+		c.peers.Close()
+	}
 	failed := false
 	for _, comp := range components {
 		errs = append(errs, comp.gone())
@@ -68,7 +71,7 @@ func stopOrder(components []*Component) [][]*Component {
 		switch {
 		case strings.HasPrefix(comp.name, kubeAPIServer):
 			wave = 1
-		case comp.name == etcdBinary:
+		case strings.HasPrefix(comp.name, etcdBinary):
 			wave = 2
 		}
 		waves[wave] = append(waves[wave], comp)

@@ -72,8 +72,7 @@ func testCluster(t *testing.T) *Cluster {
 	require.NoError(t, err)
 	c.admin, err = c.pki.cluster.client(adminUser, mastersGroup)
 	require.NoError(t, err)
-	c.etcd, err = c.newEtcd()
-	require.NoError(t, err)
+	require.NoError(t, c.newEtcd())
 	t.Cleanup(func() { require.NoError(t, c.Stop(context.Background())) })
 	return c
 }
@@ -86,11 +85,11 @@ func TestArgs(t *testing.T) {
 	require.ErrorContains(t, err, "already")
 	s := &APIServer{Component: comp, cluster: c}
 	require.Contains(t, s.args(), "--audit-log-path="+s.AuditLogPath())
-	require.Contains(t, s.args(), "--etcd-servers=https://"+c.etcd.addrs()[0])
+	require.Contains(t, s.args(), "--etcd-servers=https://"+c.etcd[0].addrs()[0])
 	c.options.NoAudit = true
 	require.NotContains(t, strings.Join(s.args(), " "), "audit")
 
-	etcdArgs, err := c.etcd.args()
+	etcdArgs, err := c.etcd[0].args()
 	require.NoError(t, err)
 	for _, args := range [][]string{s.args(), etcdArgs} {
 		for _, arg := range args {
