@@ -48,7 +48,8 @@ const pageHead = `# Protections
 Each protection was taken away once, and had to be missed: by the rule that is named, in a process that went on
 running, under the fault that the scenario or test is about. A test that passes without its protection would test nothing.
 Generated from runs, which the commits are of; an edit of one or two lines that were there takes a protection away, and the
-edits are in [test/internal/mutants](../test/internal/mutants).
+edits are in [test/internal/mutants](../test/internal/mutants). ` + "`make protection-age`" + ` says which rows are older than the edited
+file, the scenario or the test, or of a commit that is not in the history, as after a rebase.
 
 ## By scenarios on real control planes
 
@@ -109,6 +110,15 @@ func ReadPage(path string) (*Page, error) {
 }
 
 func unquoted(s string) string { return strings.Trim(s, "`") }
+
+// Scenarios returns the rows of the scenarios.
+func (p *Page) Scenarios() []ScenarioRow { return slices.Clone(p.scenarios) }
+
+// Tests returns the rows of the tests.
+func (p *Page) Tests() []TestRow { return slices.Clone(p.tests) }
+
+// With is the verdict of the scenario with all protections.
+func (r ScenarioRow) With() string { return r.with }
 
 // Holds notes the verdict of a scenario with all protections.
 func (p *Page) Holds(s Scenario, verdict string) {
