@@ -38,7 +38,9 @@ const (
 func TestDefinitionsAreFollowed(t *testing.T) {
 	t.Parallel()
 	c := own(t, controlplane.Options{})
-	kcm, err := c.StartKCM(t.Context(), controlplane.KCMOptions{Arm: controlplane.ArmP})
+	kcm, err := c.StartKCM(t.Context(), controlplane.KCMOptions{Arm: controlplane.ArmP,
+		// So that the log tells of each cache that is proven, too: there is something to judge.
+		ProcessOptions: controlplane.ProcessOptions{Args: []string{"--vmodule=probed=3"}}})
 	require.NoError(t, err)
 	f := &followed{T: t, c: c, kcm: kcm}
 	f.settle("no definition", nil)
@@ -212,5 +214,6 @@ func (f *followed) noFalseAlarm() {
 			require.NotContains(f, string(line), fmt.Sprintf("state=%q", state), "nothing was held back")
 		}
 	}
+	require.Positive(f, told, "the log tells of the group's caches")
 	f.Logf("the log tells of %d changes", told)
 }

@@ -4,10 +4,12 @@
 package conformance
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,16 +23,31 @@ func TestGet(t *testing.T) {
 	newest, stale := w.at(t, w.newest())["c0"], w.at(t, w.older)["c0"]
 	t.Run("rows", func(t *testing.T) { getRows(t, w, stale, newest) })
 	t.Run("the server waits", func(t *testing.T) {
-		released := make(chan struct{})
-		go func() {
-			defer close(released)
-			w.etcd.Release()
-		}()
-		o, err := w.client(w.servers[lagging]).Get(t.Context(), "c0", metav1.GetOptions{ResourceVersion: newest})
-		<-released
-		require.NoError(t, err)
-		require.Equal(t, newest, o.GetResourceVersion())
+		w.answersOnRelease(t, func() error {
+			o, err := w.client(w.servers[lagging]).Get(t.Context(), "c0", metav1.GetOptions{ResourceVersion: newest})
+			if err == nil && o.GetResourceVersion() != newest {
+				err = fmt.Errorf("version %s, want %s", o.GetResourceVersion(), newest)
+			}
+			return err
+		})
 	})
+}
+
+// withoutAnswer is for how long a request is seen not to be answered. What lags answers by itself after 3 s: with an error.
+const withoutAnswer = 500 * time.Millisecond
+
+// answersOnRelease expects that a request to the server that lags gets no answer before the lag ends, and then the right one.
+func (w *world) answersOnRelease(t *testing.T, request func() error) {
+	t.Helper()
+	answered := make(chan error, 1)
+	go func() { answered <- request() }()
+	select {
+	case err := <-answered:
+		t.Fatalf("it was answered although the server lags: %v", err)
+	case <-time.After(withoutAnswer):
+	}
+	w.etcd.Release()
+	require.NoError(t, <-answered)
 }
 
 // retryAfter notes the header of the answers, which client-go does not hand on.

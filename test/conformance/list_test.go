@@ -99,15 +99,13 @@ func TestList(t *testing.T) {
 		}
 	})
 	t.Run("the server waits", func(t *testing.T) {
-		released := make(chan struct{})
-		go func() {
-			defer close(released)
-			w.etcd.Release()
-		}()
-		list, err := w.client(w.servers[lagging]).List(t.Context(), metav1.ListOptions{ResourceVersion: w.newest(), ResourceVersionMatch: notOlderMatch})
-		<-released
-		require.NoError(t, err)
-		require.NoError(t, notAfter(w.newest(), list.GetResourceVersion()))
+		w.answersOnRelease(t, func() error {
+			list, err := w.client(w.servers[lagging]).List(t.Context(), metav1.ListOptions{ResourceVersion: w.newest(), ResourceVersionMatch: notOlderMatch})
+			if err != nil {
+				return err
+			}
+			return notAfter(w.newest(), list.GetResourceVersion())
+		})
 	})
 }
 
