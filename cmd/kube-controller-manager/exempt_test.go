@@ -4,13 +4,20 @@
 package main
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
@@ -20,11 +27,14 @@ func TestExemptControllers(t *testing.T) {
 		want  []string
 		err   string
 	}{
-		"by default":               {},
-		"by the name of metrics":   {flags: []string{"--stale-controller-consistency-exempt=podgc"}, want: []string{"podgc"}},
-		"by that of --controllers": {flags: []string{"--stale-controller-consistency-exempt=pod-garbage-collector-controller"}, want: []string{"podgc"}},
-		"unknown": {flags: []string{"--stale-controller-consistency-exempt=podgc,daemonset"},
-			err: `invalid --stale-controller-consistency-exempt: "daemonset" is not one of attachdetach, cronjob, csrcleaner, deployment, disruption, endpointslice, garbagecollector, persistentvolume-binder, podgc, podgroup-protection, resourceclaim, resourcequota, service-cidr, tokencleaner, volumeattributesclass-protection`},
+		"by default":                     {},
+		"by the name of metrics":         {flags: []string{"--stale-controller-consistency-exempt=podgc,devicetainteviction"}, want: []string{names.PodGarbageCollectorController, names.DeviceTaintEvictionController}},
+		"by that of --controllers":       {flags: []string{"--stale-controller-consistency-exempt=pod-garbage-collector-controller"}, want: []string{names.PodGarbageCollectorController}},
+		"by an alias of --controllers":   {flags: []string{"--stale-controller-consistency-exempt=ttl"}, want: []string{names.TTLController}},
+		"with a gate of upstream's":      {flags: []string{"--stale-controller-consistency-exempt=daemonset"}, want: []string{names.DaemonSetController}},
+		"one that has no store of ours":  {flags: []string{"--stale-controller-consistency-exempt=endpoints-controller"}, want: []string{names.EndpointsController}},
+		"unknown":                        {flags: []string{"--stale-controller-consistency-exempt=podgc,podcg"}, err: `invalid --stale-controller-consistency-exempt: "podcg" is no controller: name one as --controllers does, such as pod-garbage-collector-controller`},
+		"all, which --controllers takes": {flags: []string{"--stale-controller-consistency-exempt=*"}, err: `invalid --stale-controller-consistency-exempt: "*" is no controller: name one as --controllers does, such as pod-garbage-collector-controller`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var e exemption
@@ -42,29 +52,44 @@ func TestExemptControllers(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.ElementsMatch(t, test.want, got.UnsortedList())
-
-			asked := ""
-			provider := except(got, func(controller string, _ map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
-				asked = controller
-				return nil
-			})
-			store := provider("podgc", nil)
-			require.Equal(t, len(test.want) == 0, asked == "podgc")
-			require.Equal(t, len(test.want) > 0, store != nil)
-			provider("daemonset", nil)
-			require.Equal(t, "daemonset", asked)
 		})
 	}
 }
 
-// The names are those of controllers: an alias that --controllers takes, or the name without its ending.
-func TestExemptibleControllersExist(t *testing.T) {
-	for alias, name := range exemptible {
-		if aliased, ok := app.ControllerAliases()[alias]; ok {
-			require.Equal(t, name, aliased)
-			continue
-		}
-		require.Equal(t, name, alias+"-controller")
+// An exempt controller has the store that it has upstream.
+func TestStoresOfExemptControllers(t *testing.T) {
+	caches := map[schema.GroupResource]consistency.LastSyncRVGetter{}
+	asked := ""
+	provider := except(sets.New(names.PodGarbageCollectorController, names.DaemonSetController), func(controller string, _ map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
+		asked = controller
+		return nil
+	})
+	require.IsType(t, consistency.NewNoopConsistencyStore(), provider("podgc", caches))
+	require.IsType(t, consistency.NewConsistencyStore(caches), provider("daemonset", caches))
+	require.Empty(t, asked)
+	require.Nil(t, provider("job", caches))
+	require.Equal(t, "job", asked)
+}
+
+// Each controller that asks for a store can be named, by the name of its store, too.
+func TestControllersWithStoresExist(t *testing.T) {
+	for store, name := range controllersOf {
 		require.Contains(t, app.KnownControllers(), name)
+		if aliased, ok := app.ControllerAliases()[store]; ok {
+			require.Equal(t, name, aliased)
+		}
 	}
+	asks := regexp.MustCompile(`\bconsistency(?:util)?\.New(?:IfProvided|Dependents)?\("([a-z-]+)"`)
+	found := sets.New[string]()
+	require.NoError(t, filepath.WalkDir("../../_output/staging/kubernetes/pkg/controller", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, ask := range asks.FindAllSubmatch(source, -1) {
+			found.Insert(string(ask[1]))
+		}
+		return err
+	}))
+	require.ElementsMatch(t, sets.KeySet(controllersOf).UnsortedList(), found.UnsortedList())
 }

@@ -12,9 +12,5 @@ import (
 // waitsToStart says, by the names of --controllers, which controllers wait before they start until their caches are proven as new as the
 // start of leadership.
 func waitsToStart(exempt sets.Set[string]) func(controller string) bool {
-	atOnce := sets.New[string]()
-	for name := range exempt {
-		atOnce.Insert(exemptible[name])
-	}
-	return func(controller string) bool { return inventory.WaitsToStart(controller) && !atOnce.Has(controller) }
+	return func(controller string) bool { return inventory.WaitsToStart(controller) && !exempt.Has(controller) }
 }

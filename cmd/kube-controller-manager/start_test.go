@@ -13,7 +13,7 @@ import (
 )
 
 func TestWhichControllersWaitToStart(t *testing.T) {
-	waits := waitsToStart(sets.New("podgc"))
+	waits := waitsToStart(sets.New(names.PodGarbageCollectorController))
 	require.True(t, waits(names.EndpointSliceController))
 	require.False(t, waits(names.PodGarbageCollectorController), "it is exempt")
 	require.True(t, waitsToStart(nil)(names.PodGarbageCollectorController))
