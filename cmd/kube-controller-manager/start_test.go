@@ -12,6 +12,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 )
 
+//conformance:kep-5647 Risks and Mitigations: after a restart a controller sees a consistent world: most wait until their caches are proven
 func TestWhichControllersWaitToStart(t *testing.T) {
 	waits := waitsToStart(sets.New(names.PodGarbageCollectorController))
 	require.True(t, waits(names.EndpointSliceController))

@@ -22,6 +22,7 @@ func newGates(t *testing.T) featuregate.MutableVersionedFeatureGate {
 	return gates
 }
 
+//conformance:kep-5647 Feature Enablement and Rollback: the gates are there, and can be switched off
 func TestDefaults(t *testing.T) {
 	gates := newGates(t)
 	for _, gate := range []featuregate.Feature{MonitorInformerStaleness, StaleControllerConsistency} {

@@ -278,6 +278,7 @@ func TestNoBookmark(t *testing.T) {
 	})
 }
 
+//conformance:kep-5504 Story 3: who meets versions that cannot be compared falls back to something dearer
 func TestIncomparable(t *testing.T) {
 	opaque := func(int) string { return "opaque" }
 	t.Run("server", func(t *testing.T) {

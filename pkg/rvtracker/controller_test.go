@@ -21,6 +21,8 @@ func requireNotReady(t *testing.T, err error) *NotReadyError {
 	return e
 }
 
+//conformance:kep-5504 Story 2: a controller knows when its cache has its last writes
+//conformance:kep-5647 Staleness Mitigation in Controllers: an object is not reconciled until the cache has its last writes
 func TestReadYourWrites(t *testing.T) {
 	const uid = types.UID("u1")
 	for _, tc := range []struct {
@@ -126,6 +128,7 @@ func TestRecordsDieWithoutBeingAskedFor(t *testing.T) {
 	require.Empty(t, b.woken, "nobody was parked")
 }
 
+//conformance:kep-5647 Staleness Mitigation in Controllers: others are reconciled meanwhile
 func TestParkAndWake(t *testing.T) {
 	b := newBench(t, Options{})
 	b.pods.apply("5")

@@ -206,6 +206,7 @@ func (m *model) runBytes(t failer, data []byte) {
 // The default is 100; these take a quarter of a second.
 func init() { _ = flag.Set("rapid.checks", "2000") }
 
+//conformance:kep-5504 Story 2: a controller knows when its cache has its last writes
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { newModel(faults{}).run(t) })
 }

@@ -107,6 +107,8 @@ func startingWith(t *testing.T, podsProven, nodesProven func(time.Duration) fres
 }
 
 // The bounds of what is waited for, and that it ends at once when there is a proof, or never will be one.
+//
+//conformance:kep-5647 Risks and Mitigations: after a restart a controller sees a consistent world: most wait until their caches are proven
 func TestControllersStartOnceTheirCachesAreProven(t *testing.T) {
 	proven, stale := freshness.Proof{Outcome: freshness.Proven}, freshness.Proof{Outcome: freshness.Stale, ResourceVersion: "9"}
 	unknown := unknownFor(freshness.ReasonServerError)

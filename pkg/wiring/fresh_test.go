@@ -249,6 +249,8 @@ func (hookedStore) AddResourceVersionObserver(func(string)) {}
 func (hookedStore) AddReplaceObserver(func(string))         {}
 
 // Where nothing can ever be proven, a deletion goes on as upstream's: being stuck is as bad as acting on stale data.
+//
+//conformance:kep-5504 Risks and Mitigations: an object whose version cannot be compared does no harm
 func TestDeletionsGoOnWhereVersionsCannotBeCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner := types.NamespacedName{Namespace: "ns", Name: "owner"}

@@ -45,6 +45,7 @@ func provide(t *testing.T, informer cache.Store) consistency.ConsistencyStore {
 	return consistency.New("test", map[schema.GroupResource]consistency.LastSyncRVGetter{pods: informer})
 }
 
+//conformance:kep-5647 Staleness Mitigation in Controllers: it is queued again with backoff
 func TestParkedOwnerComesBackToTheQueue(t *testing.T) {
 	informer := cache.NewStore(cache.MetaNamespaceKeyFunc)
 	store := provide(t, informer)

@@ -49,6 +49,8 @@ func TestRegressions(t *testing.T) {
 
 // TestSeeds runs histories drawn from seeds: SEEDS of them from FIRST on, or as many as there is time for. A history
 // that fails is made smaller and saved, or, with STOP=1, ends the run; REPLAY=file runs it again, and LOG=1 shows what the components log.
+//
+//conformance:kep-5647 Staleness Mitigation in Controllers: a Job waits for its own writes
 func TestSeeds(t *testing.T) {
 	if file := os.Getenv("REPLAY"); file != "" {
 		s, err := schedule.Load(file)

@@ -54,6 +54,8 @@ func onGoneNode(p *corev1.Pod) bool { return p.Spec.NodeName == traffic.NodeName
 
 // Where nothing can be proven for an hour, what waits is shown, the rest goes on, and each wait ends: that of a value after a minute,
 // that of a deletion once there are proofs again.
+//
+//conformance:kep-5647 Risks and Mitigations: nothing waits for ever
 func TestNothingCanBeProvenForAnHour(t *testing.T) {
 	const hour, begins = time.Hour, 10 * time.Minute
 	for _, test := range []struct {

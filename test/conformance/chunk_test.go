@@ -14,6 +14,11 @@ import (
 
 // TestChunks: kubernetes-api-concepts, "Retrieving large results sets in chunks": the pages are one snapshot
 // whatever is written between them, and a watch from it misses nothing.
+//
+//conformance:api-concepts Efficient detection of changes: a watch from a list's version misses nothing and doubles nothing
+//conformance:api-concepts Retrieving large results sets in chunks: all pages are of one version, whatever is written meanwhile
+//conformance:api-concepts Retrieving large results sets in chunks: the last page has no token
+//conformance:api-concepts Retrieving large results sets in chunks: remainingItemCount counts what is not in this page
 func TestChunks(t *testing.T) {
 	w := &world{history: newHistory(t, shared(t), "chunks")}
 	for i := range 7 {
@@ -43,18 +48,24 @@ func TestChunks(t *testing.T) {
 	require.NotEqual(t, w.at(t, at), w.at(t, w.newest()))
 	w.watch(t, w.c, metav1.ListOptions{ResourceVersion: at}).expect(w.since(at))
 
+	//conformance:api-concepts Retrieving large results sets in chunks: it is missing when the list is complete
 	t.Run("all at once", func(t *testing.T) {
 		list, err := client.List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		require.Empty(t, list.GetContinue())
 		require.Nil(t, list.GetRemainingItemCount(), "nothing remains")
 	})
+	//conformance:api-concepts Retrieving large results sets in chunks: it is missing with a selector of labels or fields
 	t.Run("selector", func(t *testing.T) {
-		list, err := client.List(t.Context(), metav1.ListOptions{Limit: 3, LabelSelector: "none!=x"})
-		require.NoError(t, err)
-		require.NotEmpty(t, list.GetContinue())
-		require.Nil(t, list.GetRemainingItemCount(), "with a selector the number is unknown")
+		for _, options := range []metav1.ListOptions{{LabelSelector: "none!=x"}, {FieldSelector: "metadata.name!=c3"}} {
+			options.Limit = 3
+			list, err := client.List(t.Context(), options)
+			require.NoError(t, err)
+			require.NotEmpty(t, list.GetContinue())
+			require.Nil(t, list.GetRemainingItemCount(), "with a selector the number is unknown")
+		}
 	})
+	//conformance:api-concepts Retrieving large results sets in chunks: a broken token is refused
 	t.Run("broken token", func(t *testing.T) {
 		_, err := client.List(t.Context(), metav1.ListOptions{Limit: 3, Continue: "broken"})
 		isInvalid(t, err)

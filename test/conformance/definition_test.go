@@ -156,6 +156,7 @@ func TestDefinition(t *testing.T) {
 	require.Equal(t, []string{"v1"}, d.storedVersions(t))
 	etcd := c.etcd(t)
 
+	//conformance:crd-versions Goals: each version has a schema
 	t.Run("each version has a schema of its own", func(t *testing.T) {
 		_, err := c.patient.Resource(d.gvr("v2")).Create(t.Context(), d.object("v2", "large", 50), metav1.CreateOptions{})
 		require.True(t, apierrors.IsInvalid(err), "%v", err)
@@ -164,11 +165,13 @@ func TestDefinition(t *testing.T) {
 		delete(without, "schema")
 		require.True(t, apierrors.IsInvalid(d.set(t, true, beta, v1, without)))
 	})
+	//conformance:crd-versions Storage: exactly one version is stored
 	t.Run("one storage version", func(t *testing.T) {
 		require.True(t, apierrors.IsInvalid(d.set(t, true, beta, versionOf("v1", true, false, 100), v2)), "none")
 		require.True(t, apierrors.IsInvalid(d.set(t, true, beta, v1, versionOf("v2", true, true, 10))), "two")
 		require.True(t, apierrors.IsInvalid(d.set(t, true, beta, v1, v2, v2)), "a version twice")
 	})
+	//conformance:crd-versions Versions: discovery orders them as they are written
 	t.Run("discovery prefers the most stable version, whatever the order", func(t *testing.T) {
 		group := c.raw(t, "GET", "/apis/"+definitionGroup, "").json(t)
 		require.Equal(t, "v2", group["preferredVersion"].(map[string]any)["version"])
@@ -178,6 +181,7 @@ func TestDefinition(t *testing.T) {
 		}
 		require.Equal(t, []string{"v2", "v1", "v1beta1"}, order)
 	})
+	//conformance:crd-versions Goals: the storage version can be changed
 	t.Run("the storage version is switched", func(t *testing.T) {
 		d.create(t, "v1", "still", 1)
 		still := d.create(t, "v1", "rewritten", 1)
@@ -198,6 +202,7 @@ func TestDefinition(t *testing.T) {
 		require.Equal(t, "v2", d.storedAs(t, etcd)["rewritten"])
 		require.NoError(t, before(still.GetResourceVersion(), same.GetResourceVersion()), "a migration is a write")
 	})
+	//conformance:crd-versions StoredVersions: they are noted, and guard spec.versions
 	t.Run("storedVersions guard spec.versions", func(t *testing.T) {
 		stored, only := versionOf("v2", true, true, 10), versionOf("v1", true, false, 100)
 		require.True(t, apierrors.IsInvalid(d.set(t, true, beta, stored)), "v1 may still be stored")
@@ -209,6 +214,7 @@ func TestDefinition(t *testing.T) {
 		require.NoError(t, d.setStored(t, "v2"), "whoever has migrated all objects says so")
 		require.NoError(t, d.set(t, true, beta, stored))
 	})
+	//conformance:crd-versions Served: a version that is not served is not there
 	t.Run("versions that are not served", func(t *testing.T) {
 		require.NoError(t, d.set(t, false, versionOf("v1", false, false, 100), versionOf("v2", true, true, 10)))
 		c.served(t, d.get(t))
@@ -219,6 +225,8 @@ func TestDefinition(t *testing.T) {
 
 // TestVersionsOfOneResource: customresources-versioning, "Goals" (versions without conversion), and KEP-5504 for
 // one resource under several versions: its resource versions are the same ones, and can be compared.
+//
+//conformance:crd-versions Goals: several versions of one resource, without conversion
 func TestVersionsOfOneResource(t *testing.T) {
 	c := shared(t)
 	d := newDefinition(t, c, "Tap", versionOf("v1", true, true, 100), versionOf("v2", true, false, 100))

@@ -29,6 +29,8 @@ func configMap(name string) *unstructured.Unstructured {
 
 // TestDryRun: kubernetes-api-concepts, "Dry-run" and its subsections: the answer is that of the real request,
 // nothing is stored, and no watch hears of it.
+//
+//conformance:api-concepts Make a dry-run request: every verb that writes has it, and answers with the object
 func TestDryRun(t *testing.T) {
 	w := &world{history: newHistory(t, shared(t), "dry-run")}
 	newest := w.write(t, "c0")
@@ -71,6 +73,7 @@ func TestDryRun(t *testing.T) {
 		require.NoError(t, client.Delete(t.Context(), "c0", metav1.DeleteOptions{DryRun: dryRun}))
 		require.NoError(t, client.DeleteCollection(t.Context(), metav1.DeleteOptions{DryRun: dryRun}, metav1.ListOptions{}))
 	})
+	//conformance:api-concepts Make a dry-run request: defaults, admission and validation run, and refuse as they do for the real request
 	t.Run("refused as the real request is", func(t *testing.T) {
 		_, err := client.Create(t.Context(), configMap("c0"), metav1.CreateOptions{DryRun: dryRun})
 		require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
@@ -84,6 +87,8 @@ func TestDryRun(t *testing.T) {
 		_, err = client.Create(t.Context(), configMap("c9"), metav1.CreateOptions{DryRun: []string{"Some"}})
 		isInvalid(t, err)
 	})
+	//conformance:api-concepts Make a dry-run request: defaults, admission and validation run, and refuse as they do for the real request
+	//conformance:api-concepts Generated values: name, UID and version are not those of the real request
 	t.Run("every stage runs but the last", func(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "made-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "none"}}}}
 		pods := w.c.kube.CoreV1().Pods(w.namespace)
@@ -99,6 +104,7 @@ func TestDryRun(t *testing.T) {
 		_, err = w.c.kube.CoreV1().Pods("none").Create(t.Context(), pod, metav1.CreateOptions{DryRun: dryRun})
 		require.True(t, apierrors.IsNotFound(err), "refused by an admission plugin: %v", err)
 	})
+	//conformance:api-concepts Make a dry-run request: a request that would call a webhook with side effects fails
 	t.Run("a webhook must have no side effects", func(t *testing.T) {
 		hook := func(effects admissionregistrationv1.SideEffectClass) error {
 			_, err := w.c.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
@@ -115,6 +121,7 @@ func TestDryRun(t *testing.T) {
 		require.True(t, apierrors.IsInvalid(hook(admissionregistrationv1.SideEffectClassSome)))
 		require.True(t, apierrors.IsInvalid(hook(admissionregistrationv1.SideEffectClassUnknown)))
 	})
+	//conformance:api-concepts Dry-run: nothing is stored, and no watch hears of it
 	t.Run("nothing is stored", func(t *testing.T) {
 		list, err := client.List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
@@ -124,6 +131,7 @@ func TestDryRun(t *testing.T) {
 		w.write(t, "c1")
 		events.expect(w.since(from)) // nothing else came before
 	})
+	//conformance:api-concepts Make a dry-run request: no value means that side effects are allowed
 	t.Run("no value", func(t *testing.T) {
 		// The document says that side effects are then allowed. They are not, which is the safe side.
 		for _, query := range []string{"?dryRun", "?dryRun&pretty=true", "?dryRun="} {
@@ -134,6 +142,7 @@ func TestDryRun(t *testing.T) {
 			require.True(t, apierrors.IsNotFound(err), "%v", err)
 		}
 	})
+	//conformance:api-concepts Dry-run authorization: it takes the right for the real request, and no more
 	t.Run("authorization", func(t *testing.T) {
 		runner := w.client(w.c.as(t, "dry-runner"))
 		patch := func(dry []string) error {

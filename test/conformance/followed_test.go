@@ -35,6 +35,8 @@ const (
 // TestDefinitionsAreFollowed: the monitor follows definitions that are created, changed and deleted. A row, its
 // series and its probes come and go with what the garbage collector and quota watch, none of them goes wrong on
 // the way, and in the end nothing is left of any of them.
+//
+//conformance:crd-versions StoredVersions: tracker and monitor follow versions that come and go
 func TestDefinitionsAreFollowed(t *testing.T) {
 	t.Parallel()
 	c := own(t, controlplane.Options{})

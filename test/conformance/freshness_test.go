@@ -45,6 +45,9 @@ func (u unaware) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestMatchIgnored: consistent-resource-version-semantics, "Backward Compatibility", and kubernetes-api-concepts,
 // "be prepared to handle the case where the API server is unaware of resourceVersionMatch", for our own client:
 // pkg/freshness proves and refuses the same, since it needs no resourceVersionMatch.
+//
+//conformance:list-semantics Backward Compatibility: a client can live with a server that ignores the match
+//conformance:api-concepts Semantics for list: NotOlderThan with limit may be 410, and a client must bear that
 func TestMatchIgnored(t *testing.T) {
 	for name, small := range map[string]int{"by list": 0, "by watch": -1} {
 		t.Run(name, func(t *testing.T) {

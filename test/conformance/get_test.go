@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 )
 
@@ -21,12 +23,41 @@ import (
 func TestGet(t *testing.T) {
 	w := newWorld(t, "get")
 	newest, stale := w.at(t, w.newest())["c0"], w.at(t, w.older)["c0"]
+	//conformance:api-concepts Semantics for get: unset is most recent, 0 is any, a version is not older than that
+	//conformance:api-concepts Unavailable resource versions: then it is 504, and says that the version is too large
 	t.Run("rows", func(t *testing.T) { getRows(t, w, stale, newest) })
+	//conformance:list-semantics Get support?: get may have no match
+	t.Run("a match means nothing", func(t *testing.T) {
+		for _, query := range []string{"resourceVersion=" + w.older + "&resourceVersionMatch=Exact", "resourceVersionMatch=Exact", "resourceVersionMatch=Sometimes"} {
+			got := w.c.raw(t, "GET", "/api/v1/namespaces/get/configmaps/c0?"+query, "")
+			require.Equal(t, http.StatusOK, got.code, query)
+			require.Equal(t, newest, got.json(t)["metadata"].(map[string]any)["resourceVersion"], query)
+			list := w.c.raw(t, "GET", "/api/v1/namespaces/get/configmaps?"+query, "")
+			require.Equal(t, strings.HasPrefix(query, "resourceVersion="), list.code == http.StatusOK, "a list heeds it: %s", query)
+		}
+	})
+	//conformance:api-concepts Efficient detection of changes: a watch goes on from the version of one object that was read
+	t.Run("then watch", func(t *testing.T) {
+		o, err := w.client(w.c).Get(t.Context(), "c0", metav1.GetOptions{})
+		require.NoError(t, err)
+		one := metav1.ListOptions{ResourceVersion: o.GetResourceVersion(), FieldSelector: "metadata.name=c0"}
+		s := w.watch(t, w.c, one)
+		w.write(t, "c1")
+		changed := w.write(t, "c0")
+		w.write(t, "c2")
+		again := w.write(t, "c0")
+		require.Equal(t, change{watch.Modified, "c0", changed}, s.next())
+		require.Equal(t, change{watch.Modified, "c0", again}, s.next())
+		one.ResourceVersion = changed
+		require.Equal(t, change{watch.Modified, "c0", again}, w.watch(t, w.c, one).next(), "from the last version on")
+	})
+	//conformance:api-concepts Unavailable resource versions: the server waits for the version to come
 	t.Run("the server waits", func(t *testing.T) {
+		last := w.newest()
 		w.answersOnRelease(t, func() error {
-			o, err := w.client(w.servers[lagging]).Get(t.Context(), "c0", metav1.GetOptions{ResourceVersion: newest})
-			if err == nil && o.GetResourceVersion() != newest {
-				err = fmt.Errorf("version %s, want %s", o.GetResourceVersion(), newest)
+			o, err := w.client(w.servers[lagging]).Get(t.Context(), "c0", metav1.GetOptions{ResourceVersion: last})
+			if err == nil && o.GetResourceVersion() != last {
+				err = fmt.Errorf("version %s, want %s", o.GetResourceVersion(), last)
 			}
 			return err
 		})
@@ -67,6 +98,8 @@ func (r *retryAfter) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // TestRetryAfter: kubernetes-api-concepts, "Unavailable resource versions", the header.
+//
+//conformance:api-concepts Unavailable resource versions: and says when to ask again
 func TestRetryAfter(t *testing.T) {
 	h := newHistory(t, shared(t), "retry-after")
 	h.write(t, "a")

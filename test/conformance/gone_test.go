@@ -10,9 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 )
@@ -27,8 +29,8 @@ func isGone(t *testing.T, err error) {
 }
 
 // TestGone: kubernetes-api-concepts, `"410 Gone" responses`, "Efficient detection of changes" and "Retrieving
-// large results sets in chunks", on expired continue tokens. etcd has been compacted, and the apiserver started
-// since.
+// large results sets in chunks", on expired continue tokens. First the apiserver has started anew, so that
+// its watch cache lacks what etcd has; then etcd is compacted.
 func TestGone(t *testing.T) {
 	h := newHistory(t, own(t, controlplane.Options{}), "gone")
 	var old string
@@ -41,15 +43,46 @@ func TestGone(t *testing.T) {
 	for i := range 5 {
 		h.write(t, fmt.Sprintf("c%d", i+1))
 	}
+	server := h.c.APIServers()[0]
+	require.NoError(t, server.Kill())
+	require.NoError(t, server.Restart(t.Context()))
+	eventOf := func(name string) string {
+		e, err := h.c.kube.CoreV1().Events(h.namespace).Create(t.Context(), &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, InvolvedObject: corev1.ObjectReference{Namespace: h.namespace, Name: name},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		return e.ResourceVersion
+	}
+	oldEvent := eventOf("one")
+	eventOf("two")
+	watched := func(t *testing.T, client dynamic.ResourceInterface, rv string) error {
+		w, err := client.Watch(t.Context(), metav1.ListOptions{ResourceVersion: rv})
+		if err != nil {
+			return err
+		}
+		defer w.Stop()
+		if e := <-w.ResultChan(); e.Type == watch.Error {
+			return apierrors.FromObject(e.Object)
+		}
+		return nil
+	}
+	events := h.c.any.Resource(configMaps.GroupVersion().WithResource("events")).Namespace(h.namespace)
+	//conformance:api-concepts 410 Gone responses: a version that the watch cache lacks is 410 for watches, though etcd has it
+	t.Run("watch cache", func(t *testing.T) {
+		isGone(t, watched(t, client, old))
+		list, err := client.List(t.Context(), metav1.ListOptions{ResourceVersion: old, ResourceVersionMatch: exactMatch})
+		require.NoError(t, err, "etcd has it")
+		require.Equal(t, h.at(t, old), itemsOf(t, list))
+		require.NoError(t, watched(t, events, oldEvent), "there is no watch cache of events")
+	})
 	etcd := h.c.etcd(t)
 	now, err := etcd.Get(t.Context(), "none")
 	require.NoError(t, err)
 	_, err = etcd.Compact(t.Context(), now.Header.Revision, clientv3.WithCompactPhysical())
 	require.NoError(t, err)
-	server := h.c.APIServers()[0]
-	require.NoError(t, server.Kill())
-	require.NoError(t, server.Restart(t.Context()))
 
+	//conformance:list-semantics Add a ResourceVersionMatch query parameter: a version that is not there any more is 410 for Exact
+	//conformance:api-concepts 410 Gone responses: a version that etcd has compacted is 410 for exact lists, tokens and watches
 	t.Run("exact", func(t *testing.T) {
 		for _, options := range []metav1.ListOptions{
 			{ResourceVersion: old, ResourceVersionMatch: exactMatch},
@@ -60,6 +93,7 @@ func TestGone(t *testing.T) {
 			isGone(t, err)
 		}
 	})
+	//conformance:api-concepts 410 Gone responses: not older than is served from what is there
 	t.Run("not older than", func(t *testing.T) {
 		for _, options := range []metav1.ListOptions{
 			{ResourceVersion: old},
@@ -73,15 +107,14 @@ func TestGone(t *testing.T) {
 		_, err := client.Get(t.Context(), "c0", metav1.GetOptions{ResourceVersion: old})
 		require.NoError(t, err)
 	})
+	//conformance:api-concepts Efficient detection of changes: history that is gone is 410: list anew, and watch from there
+	//conformance:api-concepts 410 Gone responses: a version that etcd has compacted is 410 for exact lists, tokens and watches
 	t.Run("watch", func(t *testing.T) {
-		w, err := client.Watch(t.Context(), metav1.ListOptions{ResourceVersion: old})
-		if err == nil {
-			e := <-w.ResultChan()
-			require.Equal(t, watch.Error, e.Type)
-			err = apierrors.FromObject(e.Object)
-		}
-		isGone(t, err)
+		isGone(t, watched(t, client, old))
+		isGone(t, watched(t, events, oldEvent))
 	})
+	//conformance:api-concepts Retrieving large results sets in chunks: a token that has expired is 410
+	//conformance:api-concepts 410 Gone responses: a version that etcd has compacted is 410 for exact lists, tokens and watches
 	t.Run("continue", func(t *testing.T) {
 		_, err := client.List(t.Context(), metav1.ListOptions{Limit: pageSize, Continue: first.GetContinue()})
 		isGone(t, err)
@@ -98,6 +131,7 @@ func TestGone(t *testing.T) {
 		}
 		require.Equal(t, want, itemsOf(t, rest))
 	})
+	//conformance:api-concepts Efficient detection of changes: history that is gone is 410: list anew, and watch from there
 	t.Run("begin anew", func(t *testing.T) {
 		list, err := client.List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)

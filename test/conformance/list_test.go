@@ -57,6 +57,13 @@ var listTable = []struct {
 func TestList(t *testing.T) {
 	w := newWorld(t, "list")
 	values := map[string]string{"older": w.older, "newest": w.newest(), "future": w.future(t)}
+	//conformance:list-semantics Add a ResourceVersionMatch query parameter: NotOlderThan gives a list at the version or newer, with and without limit
+	//conformance:list-semantics Add a ResourceVersionMatch query parameter: Exact gives a list at the version, with and without limit
+	//conformance:list-semantics Add a ResourceVersionMatch query parameter: without a match: 0 means any, a version means not older without limit and exact with one
+	//conformance:list-semantics Add a ResourceVersionMatch query parameter: a match without a version is ignored
+	//conformance:api-concepts Semantics for list: each cell of the table
+	//conformance:api-concepts Semantics for list: a token with a version is 400
+	//conformance:api-concepts Unavailable resource versions: then it is 504, and says that the version is too large
 	t.Run("rows", func(t *testing.T) {
 		for server, c := range w.servers {
 			l := &lister{world: w, c: c, lags: server == lagging}
@@ -80,6 +87,7 @@ func TestList(t *testing.T) {
 			}
 		}
 	})
+	//conformance:api-concepts Semantics for list: a token with a match is refused
 	t.Run("continue with a match", func(t *testing.T) {
 		first, err := w.client(w.c).List(t.Context(), metav1.ListOptions{Limit: pageSize})
 		require.NoError(t, err)
@@ -88,16 +96,19 @@ func TestList(t *testing.T) {
 			isInvalid(t, err)
 		}
 	})
+	//conformance:list-semantics Add a ResourceVersionMatch query parameter: there are no other values
 	t.Run("unknown match", func(t *testing.T) {
 		_, err := w.client(w.c).List(t.Context(), metav1.ListOptions{ResourceVersion: w.older, ResourceVersionMatch: "Sometimes"})
 		isInvalid(t, err)
 	})
+	//conformance:api-concepts Semantics for list: a version that is no number is refused
 	t.Run("no resource version", func(t *testing.T) {
 		for _, bad := range []string{"abc", "-1", "1.5"} {
 			_, err := w.client(w.c).List(t.Context(), metav1.ListOptions{ResourceVersion: bad})
 			isInvalid(t, err)
 		}
 	})
+	//conformance:api-concepts Unavailable resource versions: the server waits for the version to come
 	t.Run("the server waits", func(t *testing.T) {
 		w.answersOnRelease(t, func() error {
 			list, err := w.client(w.servers[lagging]).List(t.Context(), metav1.ListOptions{ResourceVersion: w.newest(), ResourceVersionMatch: notOlderMatch})

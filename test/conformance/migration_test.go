@@ -31,6 +31,9 @@ const (
 // both gates on. Its watch of the resource is held back while objects are changed, deleted and created; it must
 // not migrate from the cache that lacks this, and in the end nothing is lost, nothing has come back, nothing is
 // stored in the old version, and that can be removed.
+//
+//conformance:kep-5504 Motivation: a storage version migration knows by comparing when all that is older is done
+//conformance:crd-versions StoredVersions: a migration brings all objects to the new version, and none is lost
 func TestMigration(t *testing.T) {
 	t.Parallel()
 	c := own(t, controlplane.Options{})

@@ -16,6 +16,9 @@ import (
 
 // TestNamespaces: kubernetes-api-concepts, "Resource URIs": what is in a namespace is deleted with it, by our
 // kube-controller-manager, and access to it is decided on for each namespace.
+//
+//conformance:api-concepts Resource URIs: what is in a namespace is deleted with it
+//conformance:api-concepts Resource URIs: access is decided on for each namespace
 func TestNamespaces(t *testing.T) {
 	t.Parallel()
 	c := own(t, controlplane.Options{})

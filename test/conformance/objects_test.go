@@ -14,6 +14,9 @@ import (
 )
 
 // TestNames: kubernetes-api-concepts, "Object names".
+//
+//conformance:api-concepts Object names: one object of a kind has a name in a namespace
+//conformance:api-concepts Object names: the name is free for another kind, in another namespace, and after the object's deletion
 func TestNames(t *testing.T) {
 	c := shared(t)
 	one, two := newHistory(t, c, "names-1"), newHistory(t, c, "names-2")
@@ -29,9 +32,42 @@ func TestNames(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEqual(t, first.GetUID(), again.GetUID())
 	require.NoError(t, before(first.GetResourceVersion(), again.GetResourceVersion()))
+
+	t.Run("another kind", func(t *testing.T) {
+		secret := configMap("same")
+		secret.SetKind("Secret")
+		_, err := c.any.Resource(configMaps.GroupVersion().WithResource("secrets")).Namespace(one.namespace).Create(t.Context(), secret, metav1.CreateOptions{})
+		require.NoError(t, err)
+	})
+	//conformance:api-concepts Object names: names of kinds without namespaces are unique in the cluster
+	t.Run("in the cluster", func(t *testing.T) {
+		nodes := c.any.Resource(configMaps.GroupVersion().WithResource("nodes"))
+		node := configMap("same")
+		node.SetKind("Node")
+		_, err := nodes.Create(t.Context(), node, metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = nodes.Create(t.Context(), node, metav1.CreateOptions{})
+		require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
+		_, err = nodes.Namespace(one.namespace).Create(t.Context(), node, metav1.CreateOptions{})
+		require.True(t, apierrors.IsNotFound(err), "it is in no namespace: %v", err)
+		require.NoError(t, nodes.Delete(t.Context(), "same", metav1.DeleteOptions{}))
+	})
+	//conformance:api-concepts Object names: virtual types need no unique names
+	t.Run("virtual types", func(t *testing.T) {
+		review := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`
+		for range 2 {
+			require.Equal(t, http.StatusCreated, c.raw(t, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review).code, "what cannot be read needs no name")
+		}
+	})
 }
 
 // TestURIs: kubernetes-api-concepts, "Resource URIs", "Kubernetes API terminology" and "API verbs".
+//
+//conformance:api-concepts Kubernetes API terminology: virtual types are operations, which are posted
+//conformance:api-concepts API verbs: a PUT is a creation or an update
+//conformance:api-concepts Resource URIs: collections, objects and subresources, with and without namespace, are where they should be
+//conformance:api-concepts Resource URIs: no subresource is there for several objects
+//conformance:api-concepts Single resource API: one request writes one object
 func TestURIs(t *testing.T) {
 	c := shared(t)
 	h := newHistory(t, c, "uris")
@@ -81,6 +117,9 @@ func TestURIs(t *testing.T) {
 
 // TestCollections: kubernetes-api-concepts, "Single resource API": only list, watch and deletecollection are for
 // many. The kinds of collections ("Collections") are checked for every type by TestTypes.
+//
+//conformance:api-concepts Collections: all items are of that kind
+//conformance:api-concepts Single resource API: list, watch and deletecollection are for many
 func TestCollections(t *testing.T) {
 	h := newHistory(t, shared(t), "collections")
 	client := h.client(h.c)
@@ -101,6 +140,9 @@ func TestCollections(t *testing.T) {
 
 // TestConflicts: kubernetes-api-concepts, "Resource versions": a resource version passed back unmodified says
 // whether the object has changed since.
+//
+//conformance:api-concepts Resource versions: passed back unmodified, a version says whether the object has changed since
+//conformance:besides Preconditions: a deletion with another UID or version is 409
 func TestConflicts(t *testing.T) {
 	h := newHistory(t, shared(t), "conflicts")
 	client := h.client(h.c)
@@ -121,6 +163,9 @@ func TestConflicts(t *testing.T) {
 }
 
 // TestFinalizers: kubernetes-api-concepts, "Resource deletion".
+//
+//conformance:api-concepts Resource deletion: an object with finalizers is marked, and goes with the last one
+//conformance:api-concepts Resource deletion: finalizers have no order
 func TestFinalizers(t *testing.T) {
 	h := newHistory(t, shared(t), "finalizers")
 	client := h.client(h.c)
@@ -147,6 +192,8 @@ func TestFinalizers(t *testing.T) {
 }
 
 // TestApply: kubernetes-api-concepts, "Server Side Apply".
+//
+//conformance:api-concepts Server Side Apply: fields have managers, and who takes another's is refused unless by force
 func TestApply(t *testing.T) {
 	h := newHistory(t, shared(t), "apply")
 	client := h.client(h.c)

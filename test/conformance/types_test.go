@@ -51,6 +51,14 @@ func (k kindOfType) gvk() schema.GroupVersionKind { return k.gvr.GroupVersion().
 // String returns "group/version resource".
 func (k kindOfType) String() string { return k.gvr.GroupVersion().String() + " " + k.gvr.Resource }
 
+// path is where the collection of all namespaces is.
+func (k kindOfType) path() string {
+	if k.gvr.Group == "" {
+		return "/api/" + k.gvr.Version + "/" + k.gvr.Resource
+	}
+	return "/apis/" + k.gvr.GroupVersion().String() + "/" + k.gvr.Resource
+}
+
 // stored is whether objects of the type can be written and have a resource version.
 func (k kindOfType) stored() bool {
 	return !slices.ContainsFunc([]string{"create", "get", "list", "watch", "update", "patch", "delete"}, func(verb string) bool {
@@ -70,8 +78,8 @@ func (c *cluster) types(t *testing.T) []kindOfType {
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
 		require.NoError(t, err)
-		// The group of definitions is other tests', which change what is served.
-		if !generallyAvailable.MatchString(gv.Version) || gv.Group == definitionGroup {
+		// The groups of definitions are other tests', which change what is served.
+		if !generallyAvailable.MatchString(gv.Version) || strings.HasSuffix(gv.Group, definitionGroup) {
 			continue
 		}
 		for _, r := range list.APIResources {
@@ -102,6 +110,15 @@ func (c *cluster) types(t *testing.T) []kindOfType {
 
 // TestTypes: KEP-5504, "Conformance Tests", for every GA type that the server serves and a custom one. What it
 // checked is the table of docs/conformance.md.
+//
+//conformance:kep-5504 Conformance Tests: a version from before a write is below the one after it, for every GA type and a custom one
+//conformance:kep-5504 Conformance Tests: no version is above 2^128 - 1
+//conformance:api-concepts Efficient detection of changes: a watch that broke goes on from the last version it saw
+//conformance:api-concepts Watch bookmarks: all up to their version has been sent
+//conformance:api-concepts Collections: the kind of a list is that of its items with List
+//conformance:api-concepts Resource deletion: an object with finalizers is marked, and goes with the last one
+//conformance:api-concepts resourceVersion fields in metadata: an object's is of its last write, a list's is at or past each item's
+//conformance:besides Initial events: a watch with sendInitialEvents begins with a state at the version or newer, and a bookmark says when that is complete
 func TestTypes(t *testing.T) {
 	c := shared(t)
 	c.define(t, widgets)

@@ -54,6 +54,10 @@ func notAfter(first, second string) error {
 }
 
 // TestHelperFunction: KEP-5504, "Helper Function".
+//
+//conformance:kep-5504 Helper Function: numbers of any size are ordered
+//conformance:kep-5504 Helper Function: what is no number, or begins with 0, is an error
+//conformance:kep-5504 Conformance Tests: no version is above 2^128 - 1
 func TestHelperFunction(t *testing.T) {
 	long := strings.Repeat("9", 60)
 	for _, test := range []struct {

@@ -111,6 +111,8 @@ func TestWatch(t *testing.T) {
 	newest := w.newest()
 	held := w.since(w.older)
 
+	//conformance:api-concepts Semantics for watch: unset begins with the most recent state, 0 with any, a version with what comes after it
+	//conformance:api-concepts Unavailable resource versions: a watch waits for it
 	t.Run("lagging", func(t *testing.T) {
 		c := w.servers[lagging]
 		zero := w.watch(t, c, metav1.ListOptions{ResourceVersion: "0"})
@@ -134,6 +136,8 @@ func TestWatch(t *testing.T) {
 		require.Equal(t, watch.Bookmark, list.next().kind, "the end of the initial events")
 		require.Equal(t, last, list.next().rv)
 	})
+	//conformance:api-concepts Efficient detection of changes: a watch from a list's version misses nothing and doubles nothing
+	//conformance:api-concepts Semantics for watch: unset begins with the most recent state, 0 with any, a version with what comes after it
 	t.Run("current", func(t *testing.T) {
 		w.settle(t)
 		newest, now := w.newest(), w.at(t, w.newest())
@@ -150,6 +154,7 @@ func TestWatch(t *testing.T) {
 			s.expect(w.since(newest))
 		}
 	})
+	//conformance:api-concepts Unavailable resource versions: a watch waits for it
 	t.Run("future", func(t *testing.T) {
 		// Only the test writes configmaps, but others write too: at least this many writes lie before it.
 		future := plus(t, w.newest(), 50)
@@ -157,6 +162,7 @@ func TestWatch(t *testing.T) {
 		within(t, time.Minute, "the future", func() (bool, error) { return before(future, w.write(t, "c4")) == nil, nil })
 		s.expect(w.since(future))
 	})
+	//conformance:list-semantics Add a ResourceVersionMatch query parameter: a watch has no match
 	t.Run("match", func(t *testing.T) {
 		_, err := w.client(w.c).Watch(t.Context(), metav1.ListOptions{ResourceVersion: newest, ResourceVersionMatch: exactMatch})
 		isInvalid(t, err)
@@ -166,6 +172,9 @@ func TestWatch(t *testing.T) {
 // TestBookmarks: kubernetes-api-concepts, "Watch bookmarks": only who asks for them gets them; a bookmark is of the
 // type that is watched, has nothing but a resource version, and that is not behind what was sent before. For every
 // type see TestTypes.
+//
+//conformance:api-concepts Watch bookmarks: they come only if asked for, and have nothing but a version
+//conformance:api-concepts Watch bookmarks: all up to their version has been sent
 func TestBookmarks(t *testing.T) {
 	w := &world{history: newHistory(t, shared(t), "bookmarks")}
 	from := w.write(t, "a")

@@ -48,6 +48,8 @@ func longCalm() time.Duration {
 
 // No bookmark comes, of a busy resource and of quiet ones, for longer than bookmarks are apart. Nothing is
 // missing, so nobody is hurt, and the monitor must not say that anything is.
+//
+//conformance:api-concepts Watch bookmarks: no client may count on one
 var _ = describe(scenario{
 	number: 14, title: "bookmarks suppressed while events flow", label: ordinary, gate: gates.MonitorInformerStaleness, mutants: []without{{"quiet-proof", ruleUnmeasured}},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 20}}}, idle: true,

@@ -52,6 +52,8 @@ var (
 // each watch of it, and each list of all of it, 429 with a Retry-After of up to 30 s. That is nobody else's affair: from
 // the time that a proof has been answered so, DaemonSets roll as fast, and the ages of their caches keep their bound.
 // Stock is not hurt, as it asks for no proofs.
+//
+//conformance:crd-versions Goals: one that is slow or fails is the affair of its own resource alone
 var _ = describe(scenario{
 	number: 26, title: "the conversion webhook of one custom resource is down", label: ordinary, mutants: []without{{"throttle", ruleSlower}},
 	options: besideOptions, idle: true, timeout: 8 * time.Minute,

@@ -29,6 +29,8 @@ var (
 )
 
 // undisturbed has nothing but work, unless that is nil, happen to a cluster.
+//
+//conformance:kep-5647 Feature Enablement and Rollback: staleness is looked for every 5 seconds
 func undisturbed(name string, lasts time.Duration, label string, work func(ctx context.Context, r *run) (stop func())) scenario {
 	return scenario{
 		number: 15, title: fmt.Sprintf("%s cluster with a 10 min etcd progress interval, %v", name, lasts), label: label, gate: gates.MonitorInformerStaleness, mutants: ifOrdinary(label, without{"quiet-proof", ruleUnmeasured}),

@@ -29,6 +29,8 @@ const compactedNodes = 30
 // really told 410 and lists anew. What the relist does not tell of (see scenario 2) hurts U1 by its backoff.
 // U0, which scenario 2 leaves stuck, is helped here: the DaemonSets are listed anew too, and each is reconciled
 // for that.
+//
+//conformance:api-concepts Efficient detection of changes: client-go's Reflector does so by itself
 var _ = describe(scenario{
 	number: 19, title: "compaction and 410 during a hold of the pod watch", label: long,
 	incidents: []string{"etcd-20573"},

@@ -22,6 +22,8 @@ const (
 // The lease watch is held past the grace period, and some nodes are truly dead. Those that were silent
 // before must be marked in time although no news of leases comes, the others in time after it has come. U0 marks
 // everybody. U1 reads the lease of every dead node in every pass.
+//
+//conformance:kep-5647 Circuit Breaking Pattern in Controllers: a cache that was found stale does not cost a read for each node
 var _ = describe(scenario{
 	number: 7, title: "lease watch held past the grace period, 5 % of the nodes dead", label: ordinary,
 	hurts: rig.U0, rules: []string{oracle.RuleLiveMarked}, mutants: []without{{"lease-proof", oracle.RuleLiveMarked}, {"live-list", ruleLate}},

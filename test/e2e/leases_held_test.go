@@ -24,6 +24,7 @@ const deafNodes = 300
 // In the third one the stream is half open: the client's side gets no byte, nor an end, and pings on its
 // connection are answered, so that nothing but the server's time-out of five to ten minutes would end it.
 var (
+	//conformance:kep-5647 Circuit Breaking Pattern in Controllers: node lifecycle reads leases live before it marks a node
 	_ = describe(deaf(deafness{number: 6, how: "lease watch held past the grace period", label: ordinary,
 		nodes: deafNodes, timing: shortTiming, lasts: shortTiming.overGrace(), effect: faultproxy.Hold{}, incident: "85221"}))
 	_ = describe(deaf(deafness{number: 6, how: "lease watch held for 2 min, default grace period, 1,000 nodes", label: long,

@@ -37,6 +37,8 @@ var (
 
 // The same for longer than expectations last, and the DaemonSet is edited then. U0 believes that no node has a
 // pod and makes one more for each. U1 and P wait.
+//
+//conformance:kep-5647 Staleness Mitigation in Controllers: an object is not reconciled until the cache has its last writes
 var _ = describe(scenario{
 	number: 1, title: "pod events held for longer than expectations last", label: long,
 	incidents: []string{"129795"},

@@ -67,6 +67,7 @@ var _ = describe(createdAndDeleted("relist", ordinary, func(ctx context.Context,
 // but the bookmark, which comes about once a minute, tells that the watch has passed them.
 var _ = describe(createdAndDeleted("bookmark", long, nil))
 
+//conformance:kep-5647 Informer and Cache Update: listeners are told of bookmarks, so that what came and went unseen holds nobody
 func createdAndDeleted(by, label string, relist func(context.Context, *run)) scenario {
 	return scenario{
 		number: 2, title: "pod created and deleted while the pod watch is held; " + by, label: label,

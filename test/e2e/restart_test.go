@@ -44,6 +44,7 @@ var (
 	_ = describe(restartedOnLagging(true, ""))
 )
 
+//conformance:kep-5647 Risks and Mitigations: after a restart a controller sees a consistent world: most wait until their caches are proven
 func restartedOnLagging(watchList bool, hurts rig.Arm, mutants ...without) scenario {
 	return scenario{
 		number: 17, title: fmt.Sprintf("KCM restarts on a lagging apiserver, WatchListClient=%v", watchList), label: long,

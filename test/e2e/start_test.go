@@ -36,6 +36,8 @@ const webPods = 5
 // their names, and a Service has got its pods. Every stock arm takes the new pods for ended ones and deletes them, and
 // takes all endpoints out of the Service, which its pods could serve. On P neither controller starts before the pods are proven as
 // new as the start of leadership. Without that podgc still proves the pods before it deletes any; the endpoints go.
+//
+//conformance:kep-5647 Risks and Mitigations: after a restart a controller sees a consistent world: most wait until their caches are proven
 var _ = describe(scenario{
 	number: 44, title: "KCM starts on a lagging apiserver: podgc and EndpointSlices", label: long,
 	hurts: rig.U1, rules: []string{oracle.RuleUnjustified, ruleEndpoint}, mutants: []without{{"start-informers", ruleEndpoint}}, gaps: []int{17}, idle: true,

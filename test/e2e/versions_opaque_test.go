@@ -34,6 +34,8 @@ const (
 // Some pods' resource versions are no numbers, as an aggregated API's may be, while those of the DaemonSet's
 // own pods are. KEP-5504 knows no order between the two. Upstream takes what it cannot compare for "seen", so
 // one opaque version in the cache switches its protection off, unseen (gap 6).
+//
+//conformance:kep-5504 Story 3: who meets versions that cannot be compared falls back to something dearer
 var _ = describe(scenario{
 	number: 24, title: "resource versions of pods partly opaque", label: ordinary,
 	hurts: rig.U1, rules: []string{oracle.RuleStatusBehindPods}, mutants: []without{{"opaque", ruleFalseRewind}}, gaps: []int{6},
@@ -70,6 +72,8 @@ var _ = describe(scenario{
 // All pods' versions are opaque. Nothing can be compared then: both U1 and P let the DaemonSet go on as
 // upstream without its gates does, whose statuses trail its writes now and then. P says so on /metrics;
 // nothing is hurt in the end, only unprotected.
+//
+//conformance:kep-5504 Risks and Mitigations: an object whose version cannot be compared does no harm
 var _ = describe(scenario{
 	number: 24, title: "resource versions of pods all opaque", label: ordinary, allows: []string{oracle.RuleStatusBehindPods}, mutants: []without{{"metered", ruleMetered}},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: opaqueNodes}}},

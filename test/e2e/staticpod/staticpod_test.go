@@ -19,6 +19,8 @@ import (
 )
 
 // TestStaticPod is one life of a cluster, part after part; each part leaves Fresh KCM leading for the next.
+//
+//conformance:kep-5647 Feature Enablement and Rollback: upgrade, downgrade and upgrade leave nothing behind
 func TestStaticPod(t *testing.T) {
 	state := os.Getenv("STATIC_POD_STATE")
 	if state == "" {

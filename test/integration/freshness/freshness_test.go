@@ -22,6 +22,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
 )
 
+//conformance:kep-5504 Motivation: a client can tell whether its cache is behind the server
 func TestProofs(t *testing.T) {
 	c := startCluster(t, 1)
 	c.write(t)
