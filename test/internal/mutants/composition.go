@@ -72,6 +72,11 @@ func composition() []Tested {
 			Old: "return replaced(oldObj, newObj) || filter != nil",
 			New: "return filter != nil",
 		}},
+		{Package: compositionTests, Test: "TestQuotaIsMadeWithItsPods/30ms", Mutant: Mutant{
+			Name: "count-again-quota", Protection: "the first value of a quota is counted once more after its proof, and soon after it was published", File: controllers + "resourcequota/prove.go",
+			Old: "	rq.countAgain(resourceQuota, usage, first)\n",
+			New: "",
+		}},
 		{Package: compositionTests, Test: "TestDeletionKeepsItsTurn/DaemonSet", Mutant: Mutant{
 			Name: "next-turn", Protection: "what only needs a newer reading of the caches is reconciled once more in the same turn",
 			File: controllers + "util/consistency/provider.go",

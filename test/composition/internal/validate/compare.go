@@ -79,7 +79,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 			mean, most time.Duration
 		}{
 			{"status latency", ours.Untold[owner], stock.Untold[owner], moreMean, moreMost},
-			{"pods latency", ours.Undone[owner], stock.Undone[owner], moreMost, moreDone},
+			{"pods latency", without(ours.Undone[owner], ours.Backoff[owner]), without(stock.Undone[owner], stock.Backoff[owner]), moreMost, moreDone},
 			{"deletion latency", ours.Excess[owner], stock.Excess[owner], moreMost, moreMost},
 		} {
 			ourMean, ourMost, ourAll, ourOpen := sum(c.ours)
@@ -116,7 +116,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 		if fault > 0 {
 			bound = fault + afterFault
 		}
-		left := last(ours.Undone[owner])
+		left := last(without(ours.Undone[owner], ours.Backoff[owner]))
 		at, stocks := left.end(), last(stock.Undone[owner]).end()
 		// A short last span is of a disturbance that stock was spared: a taint of a node where it has no pod.
 		if !left.Open && ended(stock.Undone[owner]) && left.For > bound && at > stocks+bound {

@@ -43,6 +43,8 @@ type Record struct {
 	// Untold is when an owner's status was not that of its pods; Undone, when the pods were not those of its spec, or
 	// not ready; Excess, when it had pods that its spec did not ask for, and nobody had deleted them.
 	Untold, Undone, Excess map[model.Owner][]Span
+	// Backoff is when an owner's controller waited, as upstream's law wants it, before it tried again to make a pod.
+	Backoff map[model.Owner][]Span
 	// Digests are how the owners, their pods and their volume claims are at the end.
 	Digests map[model.Owner]string
 	// Unjustified are the destructive writes that nothing at the server called for.
@@ -78,6 +80,7 @@ type Judge struct {
 	// evicting is when the first write of a pod's eviction was sent; slow are an owner's slow requests.
 	evicting map[string]time.Time
 	slow     map[model.Owner]chain
+	failures map[model.Owner]int // to make a pod, one after the other
 	values   values
 }
 
@@ -89,10 +92,10 @@ func New(s schedule.Schedule) *Judge {
 	}
 	return &Judge{
 		began: time.Now(), owners: Owners(s), decided: decided, values: newValues(s),
-		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{}, Excess: map[model.Owner][]Span{},
+		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{}, Excess: map[model.Owner][]Span{}, Backoff: map[model.Owner][]Span{},
 			Ages: map[string]time.Duration{}, Unknown: map[string]int{}, Withheld: map[schedule.Value][]Span{}, Overdone: map[schedule.Value][]Span{}},
 		untold: map[model.Owner]time.Time{}, undone: map[model.Owner]time.Time{}, excess: map[model.Owner]time.Time{}, surplus: map[string]time.Time{}, was: map[model.Owner]state{},
-		tainted: map[string]time.Time{}, beat: map[string]time.Time{}, evicting: map[string]time.Time{}, slow: map[model.Owner]chain{},
+		tainted: map[string]time.Time{}, beat: map[string]time.Time{}, evicting: map[string]time.Time{}, slow: map[model.Owner]chain{}, failures: map[model.Owner]int{},
 	}
 }
 
@@ -113,6 +116,7 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 		return
 	}
 	j.slow[r.Owner] = j.slow[r.Owner].with(r)
+	j.backoff(r)
 	owner := r.Owner
 	if byPodGC(r) {
 		owner = podGCOwner

@@ -5,15 +5,21 @@ package resourcequota
 
 import (
 	"context"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/informers"
 
+	"k8s.io/kubernetes/pkg/controller"
 	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
 )
+
+// countedAgain is how long after its first publication a value is counted once more.
+const countedAgain = time.Second
 
 // newConsistencyStore puts the quotas whose values wait back on the queue.
 func (rq *Controller) newConsistencyStore() consistencyutil.ConsistencyStore {
@@ -57,6 +63,7 @@ func (qm *QuotaMonitor) follow(resource schema.GroupVersionResource, shared info
 // on the queue, and there is nothing to publish before.
 func (rq *Controller) keepUnproven(ctx context.Context, resourceQuota *v1.ResourceQuota, usage v1.ResourceList) (later bool) {
 	rises, waits := false, false
+	var first []v1.ResourceName
 	for name, value := range usage {
 		old, known := resourceQuota.Status.Used[name]
 		if known && value.Cmp(old) >= 0 {
@@ -71,6 +78,9 @@ func (rq *Controller) keepUnproven(ctx context.Context, resourceQuota *v1.Resour
 		switch {
 		case err == nil:
 			rises = true
+			if !known {
+				first = append(first, name)
+			}
 			continue
 		case !consistencyutil.Again(err):
 			rises = true // It takes long, so the rest is published.
@@ -82,7 +92,28 @@ func (rq *Controller) keepUnproven(ctx context.Context, resourceQuota *v1.Resour
 			delete(usage, name)
 		}
 	}
+	rq.countAgain(resourceQuota, usage, first)
 	return waits && !rises
+}
+
+// countAgain counts what is published for the first time once more now, as the proof took time, and soon after. Until its first value is
+// published the apiserver lets in what it does not charge, and no quota is recalculated for an object that is made.
+func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.ResourceList, first []v1.ResourceName) {
+	if len(first) == 0 || !consistencyutil.Proves(rq.consistencyStore) {
+		return
+	}
+	spec := resourceQuota.Spec
+	// What could not be counted is left as it was counted before.
+	now, _ := quota.CalculateUsage(resourceQuota.Namespace, spec.Scopes, spec.Hard, rq.registry, spec.ScopeSelector)
+	for _, name := range first {
+		if value, counted := now[name]; counted {
+			usage[name] = value
+		}
+	}
+	if key, err := controller.KeyFunc(resourceQuota); err == nil {
+		// A retry would come in the place of what was to be added to the queue later.
+		time.AfterFunc(countedAgain, func() { rq.queue.Add(key) })
+	}
 }
 
 // countedBy are the resources of which the value is a sum.

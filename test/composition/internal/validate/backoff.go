@@ -1,0 +1,68 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validate
+
+import (
+	"net/http"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
+)
+
+// law is how long upstream's queues wait before the next try: so long after the first failure, twice as long after each further one.
+type law struct{ first, most time.Duration }
+
+var (
+	// queues is workqueue's DefaultTypedControllerRateLimiter.
+	queues = law{5 * time.Millisecond, 1000 * time.Second}
+	// jobQueue is DefaultJobApiBackOff and MaxJobApiBackOff of the job controller.
+	jobQueue = law{time.Second, time.Minute}
+)
+
+func (l law) after(failures int) time.Duration {
+	wait := l.first
+	for ; failures > 1 && wait < l.most; failures-- {
+		wait *= 2
+	}
+	return min(wait, l.most)
+}
+
+var kindOfJobs = batchv1.SchemeGroupVersion.WithKind("Job").Kind
+
+// backoff notes that an owner waits after a pod could not be made, until the next try. By how many events an owner is tried in between, two runs
+// of an arm differ, and one try more doubles the wait. How often it is tried is judged by itself.
+func (j *Judge) backoff(r *model.Request) {
+	if r.Resource != model.Pods || r.Verb != "create" || r.Owner.Name == "" {
+		return
+	}
+	at, waits := time.Since(j.began), j.record.Backoff[r.Owner]
+	if n := len(waits); n > 0 {
+		waits[n-1].For = min(waits[n-1].For, r.Sent.Sub(j.began)-waits[n-1].From)
+	}
+	if r.Code >= http.StatusOK && r.Code < http.StatusMultipleChoices {
+		delete(j.failures, r.Owner)
+		return
+	}
+	j.failures[r.Owner]++
+	l := queues
+	if r.Owner.Kind == kindOfJobs {
+		l = jobQueue
+	}
+	j.record.Backoff[r.Owner] = append(waits, Span{From: at, For: l.after(j.failures[r.Owner])})
+}
+
+// without are the spans less what of them is in the others, which do not overlap.
+func without(spans, others []Span) []Span {
+	out := make([]Span, 0, len(spans))
+	for _, s := range spans {
+		from, end := s.From, s.From+s.For
+		for _, o := range others {
+			s.For -= max(0, min(end, o.From+o.For)-max(from, o.From))
+		}
+		out = append(out, s)
+	}
+	return out
+}
