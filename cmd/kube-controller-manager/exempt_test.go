@@ -32,7 +32,7 @@ func TestExemptControllers(t *testing.T) {
 		"by that of --controllers":       {flags: []string{"--stale-controller-consistency-exempt=pod-garbage-collector-controller"}, want: []string{names.PodGarbageCollectorController}},
 		"by an alias of --controllers":   {flags: []string{"--stale-controller-consistency-exempt=ttl"}, want: []string{names.TTLController}},
 		"with a gate of upstream's":      {flags: []string{"--stale-controller-consistency-exempt=daemonset"}, want: []string{names.DaemonSetController}},
-		"one that has no store of ours":  {flags: []string{"--stale-controller-consistency-exempt=endpoints-controller"}, want: []string{names.EndpointsController}},
+		"one that has no store of ours":  {flags: []string{"--stale-controller-consistency-exempt=root-ca-certificate-publisher-controller"}, want: []string{names.RootCACertificatePublisherController}},
 		"unknown":                        {flags: []string{"--stale-controller-consistency-exempt=podgc,podcg"}, err: `invalid --stale-controller-consistency-exempt: "podcg" is no controller: name one as --controllers does, such as pod-garbage-collector-controller`},
 		"all, which --controllers takes": {flags: []string{"--stale-controller-consistency-exempt=*"}, err: `invalid --stale-controller-consistency-exempt: "*" is no controller: name one as --controllers does, such as pod-garbage-collector-controller`},
 	} {

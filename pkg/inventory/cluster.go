@@ -81,7 +81,8 @@ var storage = []Controller{
 var cluster = []Controller{
 	{Name: names.EndpointsController, Client: "endpoint-controller", Rules: []Rule{
 		{Verbs: "create update", Resources: "endpoints", Mode: Open, Why: "Endpoints are those of a cache of pods that may be stale."},
-		{Verbs: "delete", Resources: "endpoints", Mode: Open, Why: "It names no UID, so it may delete those of a Service that was made again. They are made again then."},
+		{Verbs: "delete", Resources: "endpoints", Mode: View, Scenarios: []int{45},
+			Why: "That the Service is gone is proven, or read live, before. It carries the UID and the resource version."},
 	}},
 	{Name: names.EndpointSliceController, Client: "endpointslice-controller", Rules: []Rule{
 		{Verbs: "create update delete", Resources: "endpointslices.discovery.k8s.io", Mode: Open, Scenarios: []int{43, 44},
@@ -89,7 +90,8 @@ var cluster = []Controller{
 				"It does not start on a stale cache (44)."},
 	}},
 	{Name: names.EndpointSliceMirroringController, Client: "endpointslicemirroring-controller", Rules: []Rule{
-		{Verbs: "create update delete", Resources: "endpointslices.discovery.k8s.io", Mode: Open, Why: "It names no UID, so it may delete those of an object that was made again. They are made again then."},
+		{Verbs: "create update", Resources: "endpointslices.discovery.k8s.io", Mode: Open, Why: "Slices are those of a cache of Endpoints that may be stale."},
+		{Verbs: "delete", Resources: "endpointslices.discovery.k8s.io", Mode: InCode, Scenarios: []int{46}, Why: "It carries the UID and the resource version of the slice that was read."},
 	}},
 	{Name: names.ServiceCIDRController, Client: "service-cidrs-controller", Rules: []Rule{
 		{Verbs: "patch update", Resources: "servicecidrs.networking.k8s.io", Mode: Bounded, Scenarios: []int{41},

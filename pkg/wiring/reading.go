@@ -42,6 +42,8 @@ func (s *Store) purpose() string {
 	switch s.name {
 	case "resourcequota":
 		return "to lower what is used"
+	case "endpoint":
+		return "to delete Endpoints"
 	case "deployment":
 		return "to start other pods, or to scale a ReplicaSet down or delete it"
 	case "disruption":

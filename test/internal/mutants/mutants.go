@@ -204,6 +204,16 @@ var all = []Mutant{
 		New: "	if live, liveErr := n.live(name); liveErr == nil && false {",
 	},
 	{
+		Name: "service-endpoint", Protection: "a Service is gone by a proven cache, or by the server, before its Endpoints are deleted", File: controllers + "endpoint/prove.go",
+		Old: "		if !e.serviceGone(ctx, endpoints) {",
+		New: "		if !e.serviceGone(ctx, endpoints) && false {",
+	},
+	{
+		Name: "version-endpointslicemirroring", Protection: "a mirrored EndpointSlice is deleted only as it was read", File: controllers + "endpointslicemirroring/reconciler.go",
+		Old: "EndpointSlices(namespace).Delete(ctx, endpointSlice.Name, *consistencyutil.OnlyAsRead(r.consistencyStore, endpointSlice, &metav1.DeleteOptions{}))",
+		New: "EndpointSlices(namespace).Delete(ctx, endpointSlice.Name, metav1.DeleteOptions{})",
+	},
+	{
 		Name: "version-tokencleaner", Protection: "the token cleaner deletes a token only as it has read it", File: controllers + "bootstrap/tokencleaner.go",
 		Old: "*consistencyutil.OnlyAsRead(tc.consistencyStore, secret, &options)",
 		New: "options",

@@ -47,6 +47,7 @@ func newCollection(client kubernetes.Interface, resource schema.GroupResource) (
 		"apps":                client.AppsV1().RESTClient(),
 		"batch":               client.BatchV1().RESTClient(),
 		"coordination.k8s.io": client.CoordinationV1().RESTClient(),
+		"discovery.k8s.io":    client.DiscoveryV1().RESTClient(),
 		"networking.k8s.io":   client.NetworkingV1().RESTClient(),
 		"resource.k8s.io":     client.ResourceV1().RESTClient(),
 	}

@@ -1,0 +1,69 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/klog/v2"
+
+	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
+)
+
+// newConsistencyStore puts the Services back on the queue whose Endpoints wait to be deleted.
+func (e *Controller) newConsistencyStore(services coreinformers.ServiceInformer) consistencyutil.ConsistencyStore {
+	store := consistencyutil.NewIfProvided("endpoint", nil)
+	consistencyutil.OnReady(store, e.queue.Add)
+	consistencyutil.Follow(store, v1.Resource("services"), services.Informer().GetStore())
+	return store
+}
+
+// deleteEndpoints deletes those of a Service that the cache lacks: as they were read, and if the Service is gone by a proven cache or
+// by the server. If that cannot be told now, the Service comes back to the queue.
+func (e *Controller) deleteEndpoints(ctx context.Context, key, namespace, name string) error {
+	options := &metav1.DeleteOptions{}
+	if consistencyutil.Proves(e.consistencyStore) {
+		ctx = consistencyutil.WithReading(ctx, e.consistencyStore, key)
+		endpoints, err := e.endpointsLister.Endpoints(namespace).Get(name)
+		if errors.IsNotFound(err) {
+			endpoints, err = e.client.CoreV1().Endpoints(namespace).Get(ctx, name, metav1.GetOptions{})
+		}
+		if errors.IsNotFound(err) {
+			consistencyutil.ForgetReading(e.consistencyStore, key)
+		}
+		if err != nil {
+			return err
+		}
+		if !e.serviceGone(ctx, endpoints) {
+			klog.FromContext(ctx).V(4).Info("Keeping Endpoints whose Service may not be gone", "endpoints", klog.KObj(endpoints))
+			return nil
+		}
+		options = consistencyutil.OnlyAsRead(e.consistencyStore, endpoints, options)
+	}
+	return e.client.CoreV1().Endpoints(namespace).Delete(ctx, name, *options)
+}
+
+// serviceGone reports whether the Service of the Endpoints is gone. Endpoints that this controller has made are made again for a
+// Service that comes a moment later. Nobody makes others again, so for these the cache must be as new as they are.
+func (e *Controller) serviceGone(ctx context.Context, endpoints *v1.Endpoints) bool {
+	return consistencyutil.Decide(ctx, consistencyutil.Decision{
+		Resource: v1.Resource("services"),
+		Now:      endpoints.Labels[LabelManagedBy] != ControllerName,
+		Cached: func() bool {
+			_, err := e.serviceLister.Services(endpoints.Namespace).Get(endpoints.Name)
+			return errors.IsNotFound(err)
+		},
+		Read: func(ctx context.Context) (bool, error) {
+			_, err := e.client.CoreV1().Services(endpoints.Namespace).Get(ctx, endpoints.Name, metav1.GetOptions{})
+			if errors.IsNotFound(err) {
+				return true, nil
+			}
+			return false, err
+		},
+	})
+}
