@@ -2,8 +2,9 @@
 # Copyright The Fresh KCM Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Proves that docs/scenarios.md is of the scenarios in test/e2e, and docs/coverage.md of pkg/inventory.
+# Proves that docs/scenarios.md is of the scenarios in test/e2e, docs/coverage.md of
+# pkg/inventory, and that docs/protection.md has a row of each protection that a scenario is about.
 
 source "$(dirname "$0")/lib.sh"
 
-go test -count=1 -run '^(TestScenarioIndex|TestCoverage|TestIncidents)$' ./test/e2e
+go test -count=1 -run '^(TestScenarioIndex|TestCoverage|TestIncidents|TestProtectionPage)$' ./test/e2e

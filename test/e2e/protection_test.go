@@ -8,6 +8,9 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/mutants"
@@ -68,4 +71,55 @@ func (r row) without() (protection, by string, err error) {
 		return "all, and upstream's", "gates, ours and upstream's", nil
 	}
 	return "all", "gates", nil
+}
+
+// TestProtectionPage: docs/protection.md has just the rows of the scenarios, and each shows what it should: that the scenario goes wrong by a
+// rule that it names, and holds with the protection.
+func TestProtectionPage(t *testing.T) {
+	if os.Getenv(progressVariable) != "" {
+		t.Skip("the run of scenarios that makes rows comes before them")
+	}
+	page, err := mutants.ReadPage("../../docs/protection.md")
+	require.NoError(t, err)
+	have := map[mutants.Scenario]map[string]mutants.ScenarioRow{}
+	for _, row := range page.Scenarios() {
+		if have[row.Scenario] == nil {
+			have[row.Scenario] = map[string]mutants.ScenarioRow{}
+		}
+		have[row.Scenario][row.By] = row
+	}
+	for _, s := range indexed {
+		key := mutants.Scenario{Number: s.number, Title: s.title}
+		for _, v := range s.unprotected() {
+			if v.arm == rig.P && v.mutant == "" {
+				continue
+			}
+			_, by, err := row{Arm: string(v.arm), Mutant: v.mutant}.without()
+			require.NoError(t, err)
+			found, ok := have[key][by]
+			run := fmt.Sprintf("run make e2e-protection FILTER='scenario:%d && %s' MUTANTS='...'", s.number, s.label)
+			if !ok {
+				t.Errorf("docs/protection.md lacks scenario %d, %s, without %s: %s", s.number, s.title, by, run)
+				continue
+			}
+			if found.With() != holds {
+				t.Errorf("scenario %d, %s, with its protections %q: %s", s.number, s.title, found.With(), run)
+			}
+			rules := strings.Split(found.CaughtBy, "; ")
+			if !slices.ContainsFunc(s.rulesFor(v), func(rule string) bool {
+				return slices.ContainsFunc(rules, func(caught string) bool { return strings.HasSuffix(caught, " "+rule) })
+			}) {
+				t.Errorf("scenario %d, %s, without %s is caught by %q, not by one of %q: %s", s.number, s.title, by, found.CaughtBy, s.rulesFor(v), run)
+			}
+			delete(have[key], by)
+		}
+		if len(have[key]) == 0 {
+			delete(have, key)
+		}
+	}
+	for key, rows := range have {
+		for by := range rows {
+			t.Errorf("docs/protection.md has scenario %d, %s, without %s, of which nothing is known", key.Number, key.Title, by)
+		}
+	}
 }
