@@ -21,34 +21,45 @@ import (
 const stillLimit = time.Minute
 
 // sample waits until the process has no record of a write any more, has it collect its garbage, and counts what it has.
-func (s *soak) sample(ctx context.Context) (leak.Sample, error) {
+func (r *run) sample(ctx context.Context) (leak.Sample, error) {
 	sample := leak.Sample{}
 	// What is left in the end is a leak, which is found by the sample.
 	if err := rig.Wait(ctx, stillLimit, "no record of a write to be left", func() (bool, error) {
-		page, err := s.KCM.Get(ctx, "/metrics")
+		page, err := r.KCM.Get(ctx, "/metrics")
 		return err == nil && sumOf(string(page), "stale_controller_recorded_objects") == 0, err
 	}); err != nil && ctx.Err() != nil {
 		return sample, err
 	}
 	// The second collection takes what finalizers of the first have let go.
 	for range 2 {
-		if _, err := s.KCM.Get(ctx, "/debug/pprof/heap?gc=1"); err != nil {
+		if _, err := r.KCM.Get(ctx, "/debug/pprof/heap?gc=1"); err != nil {
 			return sample, err
 		}
 	}
-	body, err := s.KCM.Get(ctx, "/metrics")
+	body, err := r.KCM.Get(ctx, "/metrics")
 	if err != nil {
 		return sample, err
 	}
 	page := string(body)
 	sample = leak.Sample{
 		At: time.Now(), Goroutines: sumOf(page, "go_goroutines"), Heap: sumOf(page, "go_memstats_heap_alloc_bytes"),
-		Records: sumOf(page, "stale_controller_recorded_objects"), Watches: float64(len(s.Proxy.Watches())),
+		Records: sumOf(page, "stale_controller_recorded_objects"), Watches: float64(len(r.Proxy.Watches())), Series: ourSeries(page),
 	}
 	if sample.Goroutines == 0 || sample.Heap == 0 || sample.Watches == 0 || !strings.Contains(page, "\nstale_controller_recorded_objects ") {
 		return sample, fmt.Errorf("nothing was measured: %+v", sample)
 	}
 	return sample, nil
+}
+
+// ourSeries counts the series of this project's metrics.
+func ourSeries(page string) float64 {
+	count := 0
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "stale_controller_") || strings.HasPrefix(line, "informer_staleness_") {
+			count++
+		}
+	}
+	return float64(count)
 }
 
 // progress is what is said every minute.

@@ -22,6 +22,8 @@ type Sample struct {
 	Records float64
 	// Watches is how many were open.
 	Watches float64
+	// Series is how many this project's metrics had.
+	Series float64
 }
 
 // MinSamples is the least that something can be said of.
@@ -39,6 +41,8 @@ var kinds = []struct {
 	{name: "bytes of heap", of: func(s Sample) float64 { return s.Heap }, slack: 8 << 20, part: 0.15},
 	{name: "write records", of: func(s Sample) float64 { return s.Records }, none: true},
 	{name: "open watches", of: func(s Sample) float64 { return s.Watches }, slack: 3},
+	// Some come with the first event of their kind.
+	{name: "series", of: func(s Sample) float64 { return s.Series }, slack: 50, part: 0.02},
 }
 
 // Find returns what leaks, in words. Something leaks if the least of the last third of the samples is above the most of the

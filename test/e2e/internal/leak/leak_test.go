@@ -12,7 +12,7 @@ import (
 func TestFind(t *testing.T) {
 	// steady is a process that does not leak; its figures go up and down.
 	steady := func(i int) Sample {
-		return Sample{Goroutines: 1000 + float64(i%3)*10, Heap: 60<<20 + float64(i%2)*(5<<20), Watches: 80 + float64(i%2)}
+		return Sample{Goroutines: 1000 + float64(i%3)*10, Heap: 60<<20 + float64(i%2)*(5<<20), Watches: 80 + float64(i%2), Series: 4000 + float64(i%2)*40}
 	}
 	for name, tc := range map[string]struct {
 		samples int
@@ -28,6 +28,7 @@ func TestFind(t *testing.T) {
 		"heap":                        {samples: 9, change: func(i int, s *Sample) { s.Heap += float64(i) * (6 << 20) }, want: "bytes of heap"},
 		"one write record in between": {samples: 9, change: func(i int, s *Sample) { s.Records = float64(i / 4 % 2) }, want: "write records"},
 		"watches":                     {samples: 9, change: func(i int, s *Sample) { s.Watches += float64(i) }, want: "open watches"},
+		"series":                      {samples: 9, change: func(i int, s *Sample) { s.Series += float64(30 * i) }, want: "series"},
 		"fewer of all":                {samples: 9, change: func(i int, s *Sample) { s.Goroutines, s.Heap, s.Watches = s.Goroutines/2, s.Heap/2, s.Watches/2 }},
 	} {
 		t.Run(name, func(t *testing.T) {
