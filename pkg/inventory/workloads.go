@@ -77,7 +77,8 @@ var workloads = []Controller{
 		{Verbs: "delete", Resources: "pods", Mode: Exempt, Why: "It is permitted, and never sent."},
 	}},
 	{Name: names.HorizontalPodAutoscalerController, Client: "horizontal-pod-autoscaler", Rules: []Rule{
-		{Verbs: "update", Resources: "*/scale", Mode: Open, Why: "It waits for its own writes, and reads the scale live. The pods that it counts may be stale."},
+		{Verbs: "update", Resources: "*/scale", Mode: Bounded, Scenarios: []int{47},
+			Why: "It waits for its own writes, and reads the scale live. The autoscaler and the pods that it counts are proven before replicas are lowered, for 5 min at most. They are raised at once."},
 		{Verbs: "update", Resources: "horizontalpodautoscalers.autoscaling/status", Mode: View, Why: ownWrites},
 	}},
 	{Name: names.DisruptionController, Client: "disruption-controller", Rules: []Rule{

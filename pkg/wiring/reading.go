@@ -42,6 +42,8 @@ func (s *Store) purpose() string {
 	switch s.name {
 	case "resourcequota":
 		return "to lower what is used"
+	case "horizontalpodautoscaler":
+		return "to lower replicas"
 	case "endpoint":
 		return "to delete Endpoints"
 	case "deployment":

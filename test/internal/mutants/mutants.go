@@ -204,6 +204,11 @@ var all = []Mutant{
 		New: "	if live, liveErr := n.live(name); liveErr == nil && false {",
 	},
 	{
+		Name: "proof-hpa", Protection: "an autoscaler lowers replicas only by caches that are proven fresh", File: controllers + "podautoscaler/prove.go",
+		Old: "	if desired >= current {",
+		New: "	if desired >= current || true {",
+	},
+	{
 		Name: "service-endpoint", Protection: "a Service is gone by a proven cache, or by the server, before its Endpoints are deleted", File: controllers + "endpoint/prove.go",
 		Old: "		if !e.serviceGone(ctx, endpoints) {",
 		New: "		if !e.serviceGone(ctx, endpoints) && false {",

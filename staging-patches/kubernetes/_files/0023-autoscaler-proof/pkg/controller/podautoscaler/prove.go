@@ -1,0 +1,47 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podautoscaler
+
+import (
+	"context"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	autoscalinginformers "k8s.io/client-go/informers/autoscaling/v2"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+
+	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
+)
+
+var podGroupResource = v1.Resource("pods")
+
+// notProvenFresh is the reason of the condition while replicas are not lowered.
+const notProvenFresh = "CacheNotProvenFresh"
+
+// follow tells the store of the caches that a replica count is lowered by.
+func (a *HorizontalController) follow(hpas autoscalinginformers.HorizontalPodAutoscalerInformer, pods coreinformers.PodInformer) {
+	consistencyutil.Follow(a.consistencyStore, horizontalGroupResource, hpas.Informer().GetStore())
+	consistencyutil.Follow(a.consistencyStore, podGroupResource, pods.Informer().GetStore())
+}
+
+// proven returns how many replicas are desired: no fewer than there are, unless the HPA, and the pods if they were counted, are those of
+// caches that are proven fresh. More are desired without a proof. If fewer have to wait, the HPA comes back to the queue.
+func (a *HorizontalController) proven(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler, current, desired int32, counted bool) int32 {
+	if desired >= current {
+		return desired
+	}
+	resources := []schema.GroupResource{horizontalGroupResource}
+	if counted {
+		resources = append(resources, podGroupResource)
+	}
+	err := consistencyutil.ProvePass(ctx, "", resources...)
+	if err == nil {
+		return desired
+	}
+	if !consistencyutil.Again(err) {
+		setCondition(hpa, autoscalingv2.ScalingLimited, v1.ConditionTrue, notProvenFresh, "the replicas are not lowered to %d until the caches of pods and of autoscalers are proven fresh", desired)
+	}
+	return current
+}
