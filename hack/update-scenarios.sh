@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Writes docs/scenarios.md, the index of the scenarios in test/e2e, docs/coverage.md, what each controller may write, and
-# docs/incidents.md, what has happened in clusters.
+# docs/incidents.md, what has happened in clusters, and in docs/status.md the tests that show what is protected.
 
 source "$(dirname "$0")/lib.sh"
 
-UPDATE=1 go test -count=1 -run '^(TestScenarioIndex|TestCoverage|TestIncidents)$' ./test/e2e
+UPDATE=1 go test -count=1 -run '^(TestScenarioIndex|TestCoverage|TestIncidents|TestClaims)$' ./test/e2e

@@ -4,7 +4,8 @@
 
 # Proves that docs/scenarios.md is of the scenarios in test/e2e, docs/coverage.md of
 # pkg/inventory, and that docs/protection.md has a row of each protection that a scenario is about.
+# Proves that each claim of README.md and docs/status.md links to a test that is there.
 
 source "$(dirname "$0")/lib.sh"
 
-go test -count=1 -run '^(TestScenarioIndex|TestCoverage|TestIncidents|TestProtectionPage)$' ./test/e2e
+go test -count=1 -run '^(TestScenarioIndex|TestCoverage|TestIncidents|TestProtectionPage|TestClaims)$' ./test/e2e
