@@ -7,6 +7,15 @@ package mutants
 var cronJobs = []Tested{
 	{
 		Mutant: Mutant{
+			Name: "cronjob-backoff", Protection: "a CronJob that has waited for a proof is tried again no sooner than its backoff has it", File: cronJob + "prove.go",
+			Old: "	time.AfterFunc(wait, func() {\n",
+			New: "	jm.queue.AddAfter(key, wait)\n	time.AfterFunc(wait, func() {\n",
+		},
+		Package: compositionTests, Test: "TestCronJobCannotRunForLong/webhook",
+	},
+	{Mutant: mustFind("proof-cronjob"), Package: compositionTests, Test: "TestCronJobIsSuspendedUnseen"},
+	{
+		Mutant: Mutant{
 			Name: "cronjob-goes-on", Protection: "a CronJob that can be neither proven nor read runs all the same after a time", File: cronJob + "prove.go",
 			Old: "return cronJob, since.Add(limit)",
 			New: "return cronJob, since.Add(limit + time.Hour)",

@@ -23,6 +23,7 @@ import (
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/controller-manager/pkg/informerfactory"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/cronjob"
 	"k8s.io/kubernetes/pkg/controller/daemon"
 	"k8s.io/kubernetes/pkg/controller/deployment"
 	"k8s.io/kubernetes/pkg/controller/job"
@@ -101,6 +102,8 @@ type Flags struct {
 	Ended  int
 	// Deployments says that the controller of Deployments runs, too.
 	Deployments bool
+	// CronJobs says that the controller of CronJobs runs, too.
+	CronJobs bool
 	// QPS, unless 0, is how many requests a second each client may send, in place of the default.
 	QPS int
 }
@@ -187,6 +190,18 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		}
 		run = append(run, func(ctx context.Context) { deployments.Run(ctx, workers) })
 		m.parts = append(m.parts, deployments)
+	}
+	if flags.CronJobs {
+		client, err := builder.Client(model.CronJobClient)
+		if err != nil {
+			return nil, fmt.Errorf("client of %s: %w", model.CronJobClient, err)
+		}
+		cronJobs, err := cronjob.NewControllerV2(ctx, typed.Batch().V1().Jobs(), typed.Batch().V1().CronJobs(), client)
+		if err != nil {
+			return nil, fmt.Errorf("CronJob controller: %w", err)
+		}
+		run = append(run, func(ctx context.Context) { cronJobs.Run(ctx, workers) })
+		m.parts = append(m.parts, cronJobs)
 	}
 	informersStarted := make(chan struct{})
 	if flags.Guards {

@@ -105,7 +105,7 @@ func (f *Faults) Fate(r *model.Request) (fate model.Fate) {
 	return fate
 }
 
-// createsFor says that a request makes a pod of the owner.
+// createsFor says that a request makes a pod of the owner, or a Job of the CronJob.
 func createsFor(r *model.Request, owner string) bool {
-	return r.Resource == model.Pods && r.Verb == "create" && r.Subresource == "" && r.Owner.Name == owner
+	return (r.Resource == model.Pods || r.Resource == model.Jobs) && r.Verb == "create" && r.Subresource == "" && r.Owner.Name == owner
 }

@@ -53,14 +53,24 @@ func (s *Server) Look(f func(Truth)) {
 	f(Truth{s})
 }
 
-// DeploymentClient is the name of the client that writes ReplicaSets for Deployments.
-const DeploymentClient = "deployment-controller"
+// DeploymentClient is the name of the client that writes ReplicaSets for Deployments, CronJobClient of the one that writes Jobs for CronJobs.
+const (
+	DeploymentClient = "deployment-controller"
+	CronJobClient    = "cronjob-controller"
+)
 
 func (s *Server) ownerOf(r *Request) Owner {
 	key := types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
 	ofDeployment := r.Resource == ReplicaSets && strings.Contains(r.Agent, DeploymentClient)
-	if r.Resource != Pods && r.Resource != Revisions && !ofDeployment {
+	ofCronJob := r.Resource == Jobs && strings.Contains(r.Agent, CronJobClient)
+	if r.Resource != Pods && r.Resource != Revisions && !ofDeployment && !ofCronJob {
 		return Owner{r.Kind, key}
+	}
+	if ofCronJob && r.Verb != "create" {
+		if job := s.stores[Jobs].objects[key]; job != nil {
+			return controllerOf(job)
+		}
+		return Owner{}
 	}
 	if r.Verb != "create" {
 		return s.owners[key]

@@ -47,6 +47,7 @@ var (
 	StatefulSets = resource[appsv1.StatefulSet, appsv1.StatefulSetList](appsv1.SchemeGroupVersion, "statefulsets", "StatefulSet", true)
 	Revisions    = resource[appsv1.ControllerRevision, appsv1.ControllerRevisionList](appsv1.SchemeGroupVersion, "controllerrevisions", "ControllerRevision", true)
 	Jobs         = resource[batchv1.Job, batchv1.JobList](batchv1.SchemeGroupVersion, "jobs", "Job", true)
+	CronJobs     = resource[batchv1.CronJob, batchv1.CronJobList](batchv1.SchemeGroupVersion, "cronjobs", "CronJob", true)
 	Leases       = resource[coordv1.Lease, coordv1.LeaseList](coordv1.SchemeGroupVersion, "leases", "Lease", true)
 	Namespaces   = resource[corev1.Namespace, corev1.NamespaceList](corev1.SchemeGroupVersion, "namespaces", "Namespace", false)
 	Deployments  = resource[appsv1.Deployment, appsv1.DeploymentList](appsv1.SchemeGroupVersion, "deployments", "Deployment", true)
@@ -56,7 +57,7 @@ var (
 	Widgets = resource[metav1.PartialObjectMetadata, metav1.PartialObjectMetadataList](schema.GroupVersion{Group: "example.com", Version: "v1"}, "widgets", "Widget", true)
 )
 
-var all = []*Resource{Pods, Nodes, Events, Claims, RCs, ReplicaSets, DaemonSets, StatefulSets, Revisions, Jobs, Leases, Namespaces, Deployments, Quotas, Budgets, Widgets}
+var all = []*Resource{Pods, Nodes, Events, Claims, RCs, ReplicaSets, DaemonSets, StatefulSets, Revisions, Jobs, CronJobs, Leases, Namespaces, Deployments, Quotas, Budgets, Widgets}
 
 func resource[O, L any](gv schema.GroupVersion, name, kind string, namespaced bool) *Resource {
 	return &Resource{

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -116,8 +117,11 @@ func (s *Server) insert(r *Resource, o Object) error {
 	if o.GetUID() == "" {
 		o.SetUID(types.UID(fmt.Sprintf("uid-%d", s.n)))
 	}
-	if pod, ok := o.(*corev1.Pod); ok {
-		pod.Status.Phase = corev1.PodPending
+	switch o := o.(type) {
+	case *corev1.Pod:
+		o.Status.Phase = corev1.PodPending
+	case *batchv1.Job:
+		setJobDefaults(o)
 	}
 	if namespace, ok := o.(*corev1.Namespace); ok {
 		namespace.Spec.Finalizers, namespace.Status.Phase = []corev1.FinalizerName{corev1.FinalizerKubernetes}, corev1.NamespaceActive

@@ -95,7 +95,9 @@ type Schedule struct {
 	Ended   int      `json:",omitempty"`
 	Tenants []Tenant `json:",omitempty"`
 	Budgets []Budget `json:",omitempty"`
-	Steps   []Step
+	// CronJobs run each minute.
+	CronJobs []CronJob `json:",omitempty"`
+	Steps    []Step
 	// Settle is how long the run goes on after the last step is over.
 	Settle time.Duration
 }
@@ -111,7 +113,7 @@ func (s Schedule) End() time.Duration {
 
 func (s Schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, %d requests a second (0: by default), settle %s, %+v, %d ended, %+v, %+v\n", s.Seed, s.Nodes, s.Monitor, s.QPS, s.Settle, s.Owners, s.Ended, s.Tenants, s.Budgets)
+	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, %d requests a second (0: by default), settle %s, %+v, %d ended, %+v, %+v, %+v\n", s.Seed, s.Nodes, s.Monitor, s.QPS, s.Settle, s.Owners, s.Ended, s.Tenants, s.Budgets, s.CronJobs)
 	for _, step := range s.Steps {
 		fmt.Fprintln(&b, step)
 	}

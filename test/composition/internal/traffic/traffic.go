@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	coordv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,6 +75,9 @@ func Start(server *model.Server, s schedule.Schedule) *Traffic {
 		server.Create(model.Widgets, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: fmt.Sprint("widget-", i)}})
 	}
 	t.startTenants(s)
+	for _, c := range s.CronJobs {
+		server.Create(model.CronJobs, newCronJob(c))
+	}
 	for _, o := range s.Owners {
 		t.Make(o)
 	}
@@ -188,6 +192,9 @@ func ready(now metav1.Time) corev1.NodeCondition {
 
 // Changed is to be told of every change, and has the scheduler and the kubelets do their part.
 func (t *Traffic) Changed(old, now model.Object) {
+	if job, gone := old.(*batchv1.Job); gone && now == nil && metav1.GetControllerOfNoCopy(job) != nil && !t.ended.Load() {
+		t.After(collectTime, func() { t.collect(job) })
+	}
 	pod, ok := now.(*corev1.Pod)
 	if !ok || now == nil || t.ended.Load() {
 		return

@@ -38,6 +38,9 @@ func (t *Traffic) Do(s schedule.Step) bool {
 			t.makeUnready(pod, 1)
 			undo(func() { t.makeUnready(pod, -1) })
 		}
+	case schedule.Suspend:
+		t.suspend(s.Target, true)
+		undo(func() { t.suspend(s.Target, false) })
 	case schedule.DeletePod:
 		if pod := t.pod(owner, s.N); pod != nil {
 			t.server.Delete(model.Pods, pod.Namespace, pod.Name, nil)

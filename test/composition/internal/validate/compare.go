@@ -124,6 +124,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 		}
 	}
 	out = append(out, compareValues(s, stock, ours)...)
+	out = append(out, compareRuns(s, stock, ours)...)
 	for owner, was := range stock.Digests {
 		if now := ours.Digests[owner]; now != was && !stock.Robbed[owner.Namespace] && !onlyOurs(owner, now, was) && ended(stock.Undone[owner]) && ended(ours.Undone[owner]) {
 			add("end state", "%s: not as stock leaves it:\n%s\nstock:\n%s", owner, now, was)

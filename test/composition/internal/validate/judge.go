@@ -45,6 +45,8 @@ type Record struct {
 	Untold, Undone, Excess map[model.Owner][]Span
 	// Backoff is when an owner's controller waited, as upstream's law wants it, before it tried again to make a pod.
 	Backoff map[model.Owner][]Span
+	// Runs are the Jobs of a CronJob, when they were made by when they were due.
+	Runs map[model.Owner]map[time.Duration]time.Duration
 	// Digests are how the owners, their pods and their volume claims are at the end.
 	Digests map[model.Owner]string
 	// Unjustified are the destructive writes that nothing at the server called for.
@@ -82,6 +84,8 @@ type Judge struct {
 	slow     map[model.Owner]chain
 	failures map[model.Owner]int // to make a pod, one after the other
 	values   values
+	// suspended is since when a CronJob is.
+	suspended map[string]time.Time
 }
 
 // New makes a judge of a run that begins now.
@@ -92,10 +96,10 @@ func New(s schedule.Schedule) *Judge {
 	}
 	return &Judge{
 		began: time.Now(), owners: Owners(s), decided: decided, values: newValues(s),
-		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{}, Excess: map[model.Owner][]Span{}, Backoff: map[model.Owner][]Span{},
+		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{}, Excess: map[model.Owner][]Span{}, Backoff: map[model.Owner][]Span{}, Runs: map[model.Owner]map[time.Duration]time.Duration{},
 			Ages: map[string]time.Duration{}, Unknown: map[string]int{}, Withheld: map[schedule.Value][]Span{}, Overdone: map[schedule.Value][]Span{}},
 		untold: map[model.Owner]time.Time{}, undone: map[model.Owner]time.Time{}, excess: map[model.Owner]time.Time{}, surplus: map[string]time.Time{}, was: map[model.Owner]state{},
-		tainted: map[string]time.Time{}, beat: map[string]time.Time{}, evicting: map[string]time.Time{}, slow: map[model.Owner]chain{}, failures: map[model.Owner]int{},
+		tainted: map[string]time.Time{}, beat: map[string]time.Time{}, evicting: map[string]time.Time{}, slow: map[model.Owner]chain{}, failures: map[model.Owner]int{}, suspended: map[string]time.Time{},
 	}
 }
 
@@ -143,6 +147,7 @@ func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Obj
 	case r == model.Nodes && now != nil:
 		j.node(old, now.(*corev1.Node), at)
 	}
+	j.judgeRun(truth, r, old, now, at)
 	j.judgeValues(truth, r, old, now, at)
 	if r == model.Events || r == model.Leases || r == model.Widgets || r == model.Quotas || r == model.Budgets || r == model.Nodes && sameForPods(old, now) {
 		return

@@ -60,7 +60,7 @@ func (jm *ControllerV2) syncFresh(ctx context.Context, key string) (*time.Durati
 	now := jm.now()
 	since := jm.waits.since(key, now)
 	if wait := patience - now.Sub(since); wait > 0 {
-		jm.queue.AddAfter(key, wait)
+		jm.lookAgain(key, since, wait)
 		return nil, err
 	}
 	logger := klog.FromContext(ctx)
@@ -69,7 +69,7 @@ func (jm *ControllerV2) syncFresh(ctx context.Context, key string) (*time.Durati
 	if readErr != nil {
 		var until time.Time
 		if cronJob, until = jm.cached(key, since); now.Before(until) {
-			jm.queue.AddAfter(key, min(patience, until.Sub(now)))
+			jm.lookAgain(key, since, min(patience, until.Sub(now)))
 			return nil, err
 		}
 		logger.Info("A CronJob has waited for as long as it may, and is synced though its cache is not proven fresh", "cronjob", key, "since", since, "reason", err, "read", readErr)
@@ -79,6 +79,16 @@ func (jm *ControllerV2) syncFresh(ctx context.Context, key string) (*time.Durati
 	requeueAfter, err = jm.sync(context.WithValue(ctx, insteadKey{}, instead{cronJob}), key)
 	jm.synced(key, err)
 	return requeueAfter, err
+}
+
+// lookAgain puts a CronJob back on the queue after a time if it still waits. To have the queue add it later would have one that does not
+// wait any more tried again before its backoff after a failure is over.
+func (jm *ControllerV2) lookAgain(key string, since time.Time, wait time.Duration) {
+	time.AfterFunc(wait, func() {
+		if began, waits := jm.waits.waiting(key); waits && began.Equal(since) {
+			jm.queue.Add(key)
+		}
+	})
 }
 
 // synced notes that the CronJob with this key waits no more.
@@ -182,7 +192,7 @@ func (jm *ControllerV2) listCronJobs(ctx context.Context) (map[string]*batchv1.C
 }
 
 func newWaits() *waits {
-	return &waits{began: map[string]time.Time{}, synced: map[string]time.Time{}}
+	return &waits{began: map[string]time.Time{}, synced: map[string]time.Time{}, reading: make(chan struct{}, 1)}
 }
 
 // waits are the CronJobs that wait, and what was read last from the server for them. Its methods may be called concurrently.
@@ -191,7 +201,8 @@ type waits struct {
 	// began is when a wait began, synced when a CronJob was synced last.
 	began, synced map[string]time.Time
 
-	reading sync.Mutex
+	// reading has an element while somebody reads, or looks at what was read.
+	reading chan struct{}
 	// at is when the last read began, or when it failed.
 	at   time.Time
 	last map[string]*batchv1.CronJob
@@ -206,6 +217,14 @@ func (w *waits) since(key string, now time.Time) time.Time {
 		w.began[key] = now
 	}
 	return w.began[key]
+}
+
+// waiting is since when the CronJob with this key waits, if it does.
+func (w *waits) waiting(key string) (time.Time, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	began, ok := w.began[key]
+	return began, ok
 }
 
 // lastSynced is when the CronJob with this key was synced last, if it was.
@@ -229,17 +248,21 @@ func (w *waits) end(key string, now time.Time, synced, gone bool) {
 	}
 	none := len(w.began) == 0
 	w.mu.Unlock()
-	if waited && none {
-		w.reading.Lock()
-		defer w.reading.Unlock()
+	if !waited || !none {
+		return
+	}
+	select {
+	case w.reading <- struct{}{}:
 		w.last = nil
+		<-w.reading
+	default: // Somebody has begun to wait, and reads.
 	}
 }
 
 // read is what was read at asOf or later. Who comes while it is read waits for it, and a read that fails is not made again at once.
 func (w *waits) read(asOf time.Time, now func() time.Time, list func() (map[string]*batchv1.CronJob, error)) (map[string]*batchv1.CronJob, error) {
-	w.reading.Lock()
-	defer w.reading.Unlock()
+	w.reading <- struct{}{}
+	defer func() { <-w.reading }()
 	if !w.at.Before(asOf) && (w.last != nil || w.err != nil) {
 		return w.last, w.err
 	}

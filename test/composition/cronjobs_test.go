@@ -1,0 +1,64 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package composition
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/report"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
+)
+
+// cronJobSeeds are those that run unless CRONJOB_SEEDS says how many.
+const cronJobSeeds = 5
+
+// A CronJob that is suspended while its cache is held runs on stock.
+func TestCronJobIsSuspendedUnseen(t *testing.T) {
+	s := schedule.Schedule{Nodes: 2, Settle: 3 * time.Minute, CronJobs: []schedule.CronJob{{Name: "cronjob", Policy: "Forbid", Keep: 1}}, Steps: []schedule.Step{
+		{At: 100 * time.Second, Action: schedule.Hold, Target: "cronjobs", For: 50 * time.Second},
+		{At: 105 * time.Second, Action: schedule.Suspend, Target: "cronjob", For: 3 * time.Minute},
+	}}
+	stock, ours := both(t, s)
+	require.NotEmpty(t, stock.Unjustified)
+	require.Equal(t, "run", stock.Unjustified[0].Rule)
+	require.Empty(t, ours.Unjustified)
+	for _, runs := range ours.Runs {
+		require.GreaterOrEqual(t, len(runs), 4)
+	}
+	require.Len(t, ours.Runs, 1)
+}
+
+// A CronJob whose Jobs are refused, or whose webhook is down, is tried as often as upstream tries it, with exponential backoff.
+func TestCronJobCannotRunForLong(t *testing.T) {
+	for _, action := range []schedule.Action{schedule.Refuse, schedule.Webhook} {
+		t.Run(string(action), func(t *testing.T) {
+			s := schedule.Schedule{Nodes: 2, Monitor: true, Settle: time.Minute, CronJobs: []schedule.CronJob{{Name: "cronjob", Policy: "Forbid"}},
+				Steps: []schedule.Step{{At: 115 * time.Second, Action: action, Target: "cronjob", For: 5 * time.Minute}}}
+			stock, ours := both(t, s)
+			owner := model.Owner{Kind: "CronJob", NamespacedName: types.NamespacedName{Namespace: traffic.Namespace, Name: "cronjob"}}
+			require.Greater(t, stock.Requests[owner]["create jobs"], 10)
+			require.LessOrEqual(t, ours.Requests[owner]["create jobs"], stock.Requests[owner]["create jobs"]+2)
+		})
+	}
+}
+
+// Random histories of CronJobs: ours runs all that stock runs with reason, as soon, and nothing else.
+func TestCronJobSeeds(t *testing.T) {
+	first, n := number(t, "FIRST", firstSeed), number(t, "CRONJOB_SEEDS", cronJobSeeds)
+	failed := 0
+	for seed := first; seed < first+n; seed++ {
+		s := schedule.DrawCronJobs(seed)
+		if found := violations(t, s); len(found) > 0 {
+			t.Errorf("seed %d:\n%s", seed, report.Text(s, found))
+			failed++
+		}
+	}
+	t.Logf("%d seeds from %d, %d failed", n, first, failed)
+}

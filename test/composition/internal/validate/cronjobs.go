@@ -1,0 +1,108 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validate
+
+import (
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	jobutil "k8s.io/kubernetes/pkg/controller/job/util"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
+)
+
+// provenBefore is how old the proof of a CronJob may be.
+const provenBefore = 2 * time.Second
+
+func cronJobOwner(name string) model.Owner {
+	o := model.Owner{Kind: model.CronJobs.Kind}
+	o.Namespace, o.Name = traffic.Namespace, name
+	return o
+}
+
+// judgeRun judges a Job of a CronJob by what the CronJob and its other Jobs were at the server shortly before the request was sent.
+func (j *Judge) judgeRun(truth model.Truth, r *model.Resource, old, now model.Object, at time.Time) {
+	if c, ok := now.(*batchv1.CronJob); ok && r == model.CronJobs && c != nil {
+		if _, known := j.suspended[c.Name]; !*c.Spec.Suspend {
+			delete(j.suspended, c.Name)
+		} else if !known {
+			j.suspended[c.Name] = at
+		}
+	}
+	if r != model.Jobs || old != nil || now == nil {
+		return
+	}
+	ref := metav1.GetControllerOfNoCopy(now)
+	if ref == nil || ref.Kind != model.CronJobs.Kind {
+		return
+	}
+	owner, since := cronJobOwner(ref.Name), j.values.sent.Add(-j.decided-provenBefore)
+	if c := j.slow[owner]; j.values.sent.Sub(c.end) < slack {
+		since = c.start.Add(-j.decided - provenBefore)
+	}
+	due, err := time.Parse(time.RFC3339, now.GetAnnotations()[batchv1.CronJobScheduledTimestampAnnotation])
+	if err != nil {
+		panic(err)
+	}
+	late := at.Sub(j.began).Round(time.Millisecond)
+	runs := j.record.Runs[owner]
+	if runs == nil {
+		runs = map[time.Duration]time.Duration{}
+		j.record.Runs[owner] = runs
+	}
+	if was, twice := runs[due.Sub(j.began)]; twice {
+		j.unjustified("run", "at %s %s runs a second time for one minute, first at %s", late, owner, was)
+	}
+	suspended, is := j.suspended[ref.Name]
+	if is && suspended.Before(since) {
+		j.unjustified("run", "at %s %s runs, which is suspended since %s", late, owner, suspended.Sub(j.began).Round(time.Millisecond))
+		return
+	}
+	cronJob, ok := truth.Get(model.CronJobs, owner.Namespace, owner.Name).(*batchv1.CronJob)
+	if ok && cronJob.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent {
+		for _, o := range truth.Owned(model.Jobs, owner) {
+			if other := o.(*batchv1.Job); other.UID != now.GetUID() && !jobutil.IsJobFinished(other) {
+				j.unjustified("run", "at %s %s runs beside %s, which it forbids", late, owner, other.Name)
+				return
+			}
+		}
+	}
+	runs[due.Sub(j.began)] = late
+}
+
+// compareRuns says which runs ours lacks or makes later, and what it asks of the server for them.
+func compareRuns(s schedule.Schedule, stock, ours Record) (out []Violation) {
+	add := func(rule, format string, args ...any) {
+		out = append(out, Violation{rule, fmt.Sprintf(format, args...)})
+	}
+	for _, c := range s.CronJobs {
+		owner, fault := cronJobOwner(c.Name), s.TouchedCronJob(c)
+		for what, n := range ours.Requests[owner] {
+			if was := stock.Requests[owner][what]; n > was*5/4+moreRequests {
+				add("requests", "%s: %d times %s, stock %d", owner, n, what, was)
+			}
+		}
+		bound, missed := moreMost, 0
+		if fault > 0 {
+			bound = fault + afterFault
+		}
+		for due, was := range stock.Runs[owner] {
+			switch made, ok := ours.Runs[owner][due]; {
+			case !ok:
+				missed++
+			case made > was+bound:
+				add("run latency", "%s: due at %s, made at %s, by stock at %s", owner, due, made, was)
+			}
+		}
+		// What is late enough is skipped for the next one, as upstream skips it.
+		if most := int((bound + time.Minute - 1) / time.Minute); missed > 0 && (fault == 0 || missed > most) {
+			add("missed", "%s: %d of stock's %d runs", owner, missed, len(stock.Runs[owner]))
+		}
+	}
+	return out
+}
