@@ -50,16 +50,16 @@ func (e *Controller) deleteEndpoints(ctx context.Context, key, namespace, name s
 
 // serviceGone reports whether the Service of the Endpoints is gone. Endpoints that this controller has made are made again for a
 // Service that comes a moment later. Nobody makes others again, so for these the cache must be as new as they are.
-func (e *Controller) serviceGone(ctx context.Context, endpoints *v1.Endpoints) bool {
+func (e *Controller) serviceGone(ctx context.Context, endpoints metav1.Object) bool {
 	return consistencyutil.Decide(ctx, consistencyutil.Decision{
 		Resource: v1.Resource("services"),
-		Now:      endpoints.Labels[LabelManagedBy] != ControllerName,
+		Now:      endpoints.GetLabels()[LabelManagedBy] != ControllerName,
 		Cached: func() bool {
-			_, err := e.serviceLister.Services(endpoints.Namespace).Get(endpoints.Name)
+			_, err := e.serviceLister.Services(endpoints.GetNamespace()).Get(endpoints.GetName())
 			return errors.IsNotFound(err)
 		},
 		Read: func(ctx context.Context) (bool, error) {
-			_, err := e.client.CoreV1().Services(endpoints.Namespace).Get(ctx, endpoints.Name, metav1.GetOptions{})
+			_, err := e.client.CoreV1().Services(endpoints.GetNamespace()).Get(ctx, endpoints.GetName(), metav1.GetOptions{})
 			if errors.IsNotFound(err) {
 				return true, nil
 			}
