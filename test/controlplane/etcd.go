@@ -229,18 +229,11 @@ func post(ctx context.Context, client *http.Client, url string, in, out any) err
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(question))
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(req)
+	resp, err := ask(ctx, client, url, question)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("POST %s: %s", url, resp.Status)
-	}
 	if out == nil {
 		return nil
 	}
@@ -248,6 +241,23 @@ func post(ctx context.Context, client *http.Client, url string, in, out any) err
 		return fmt.Errorf("POST %s: %w", url, err)
 	}
 	return nil
+}
+
+// ask sends a question of etcd's gRPC gateway. The answer has to be closed; any status but 200 is an error.
+func ask(ctx context.Context, client *http.Client, url string, question []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(question))
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		return nil, fmt.Errorf("POST %s: %s", url, resp.Status)
+	}
+	return resp, nil
 }
 
 // get returns the body of a page; any status but 200 is an error.

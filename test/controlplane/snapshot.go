@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -30,18 +29,11 @@ func (c *Cluster) SnapshotEtcd(ctx context.Context, path string) (err error) {
 		return err
 	}
 	url := "https://" + c.etcd[0].ports[0].addr() + "/v3/maintenance/snapshot"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("{}"))
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(req)
+	resp, err := ask(ctx, client, url, []byte("{}"))
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("POST %s: %s", url, resp.Status)
-	}
 	f, err := os.Create(path)
 	if err != nil {
 		return err

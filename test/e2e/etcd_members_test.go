@@ -24,7 +24,6 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
-	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
 
 const (
@@ -66,20 +65,11 @@ var _ = describe(scenario{
 		gomega.Expect(r.Cluster.MoveEtcdLeader(ctx, otherMember)).To(gomega.Succeed())
 		behind, err := kubernetes.NewForConfig(server.AdminConfig())
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		node := r.Cluster.Nodes().Names()[0]
-		r.runPods(ctx, node, "victim", taintedPods, taintedToleration)
-		r.taint(ctx, node, workload.Taint)
-		due := time.Now().Add(taintedToleration)
-		r.told(ctx, truth.Nodes)
+		node, due := r.taintVictims(ctx)
 
 		peers := r.Cluster.EtcdPeers()
 		peers.HoldTo(ownMember)
-		r.taint(ctx, node)
-		late := time.Until(due)
-		r.figure("V taint gone before due", "%v", rounded(late))
-		if late <= 0 {
-			r.unproven = append(r.unproven, "the taint was gone too late")
-		}
+		r.untaintBefore(ctx, node, due)
 		now := r.lastRV(truth.Nodes, func(truth.Event) bool { return true })
 		short, cancel := context.WithTimeout(ctx, readPatience)
 		defer cancel()
@@ -99,17 +89,8 @@ var _ = describe(scenario{
 		peers.Release()
 		r.told(ctx, truth.Nodes)
 
-		r.runPods(ctx, node, "later", laterPods, time.Second)
-		r.taint(ctx, node, workload.Taint)
-		tainted := time.Now()
-		r.converges(ctx, "evictions go on", stepLimit, func() error {
-			if n := r.evicted("later"); n < laterPods {
-				return fmt.Errorf("%d of %d pods evicted from a tainted node", n, laterPods)
-			}
-			return nil
-		})
 		r.figure("pods deleted", "%d of %d", r.evicted("victim"), taintedPods)
-		r.figure("later ones evicted after", "%v", rounded(r.lastDeleted("later").Sub(tainted)))
+		r.evictsLater(ctx, node)
 	},
 })
 

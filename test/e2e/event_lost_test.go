@@ -5,7 +5,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -15,7 +14,6 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
-	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
 
 // A node is tainted, the taint is taken off, and the one event that says so never comes; an event of another node does. The cache has
@@ -29,20 +27,16 @@ var _ = describe(scenario{
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {
 		r.judges = append(r.judges, oracle.TaintEvictions)
-		nodes := r.Cluster.Nodes().Names()
-		r.runPods(ctx, nodes[0], "victim", taintedPods, taintedToleration)
-		r.taint(ctx, nodes[0], workload.Taint)
-		due := time.Now().Add(taintedToleration)
-		r.told(ctx, truth.Nodes)
+		node, due := r.taintVictims(ctx)
 
 		lost := r.inject(informersOf(truth.Nodes), faultproxy.DropEvents{
-			Match: func(e faultproxy.Event) bool { return e.Type == watch.Modified && e.Name == nodes[0] },
+			Match: func(e faultproxy.Event) bool { return e.Type == watch.Modified && e.Name == node },
 		})
-		r.taint(ctx, nodes[0])
+		r.taint(ctx, node)
 		r.eventually(ctx, "the event to be lost", func() (bool, error) { return lost.Stats().Dropped.Frames > 0, nil })
 		r.proves(lost, 1, 0)
 		lost.Clear()
-		patchNodes(ctx, r, `{"metadata":{"labels":{"later":"event"}}}`, nodes[1])
+		patchNodes(ctx, r, `{"metadata":{"labels":{"later":"event"}}}`, r.Cluster.Nodes().Names()[1])
 		r.told(ctx, truth.Nodes)
 		late := time.Until(due)
 		r.figure("V a later event came before due", "%v", rounded(late))
@@ -52,15 +46,6 @@ var _ = describe(scenario{
 		r.passes(ctx, "the toleration to run out", due, taintedWindow)
 		r.figure("pods deleted", "%d of %d", r.evicted("victim"), taintedPods)
 
-		r.runPods(ctx, nodes[0], "later", laterPods, time.Second)
-		r.taint(ctx, nodes[0], workload.Taint)
-		tainted := time.Now()
-		r.converges(ctx, "evictions go on", stepLimit, func() error {
-			if n := r.evicted("later"); n < laterPods {
-				return fmt.Errorf("%d of %d pods evicted from a tainted node", n, laterPods)
-			}
-			return nil
-		})
-		r.figure("later ones evicted after", "%v", rounded(r.lastDeleted("later").Sub(tainted)))
+		r.evictsLater(ctx, node)
 	},
 })

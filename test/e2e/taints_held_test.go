@@ -43,37 +43,56 @@ var _ = describe(scenario{
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {
 		r.judges = append(r.judges, oracle.TaintEvictions)
-		node := r.Cluster.Nodes().Names()[0]
-		r.runPods(ctx, node, "victim", taintedPods, taintedToleration)
-		r.taint(ctx, node, workload.Taint)
-		due := time.Now().Add(taintedToleration)
-		r.told(ctx, truth.Nodes)
+		node, due := r.taintVictims(ctx)
 
 		hold := r.inject(faultproxy.Target{Resource: truth.Nodes}, faultproxy.Hold{})
-		r.taint(ctx, node)
-		late := time.Until(due)
-		r.figure("V taint gone before due", "%v", rounded(late))
-		if late <= 0 {
-			r.unproven = append(r.unproven, "the taint was gone too late")
-		}
+		r.untaintBefore(ctx, node, due)
 		r.passes(ctx, "the toleration to run out", due, taintedWindow)
 		r.figure("pods deleted while held", "%d of %d", r.evicted("victim"), taintedPods)
 		r.proves(hold, 1, taintedToleration)
 		hold.Clear()
 		r.told(ctx, truth.Nodes)
 
-		r.runPods(ctx, node, "later", laterPods, time.Second)
-		r.taint(ctx, node, workload.Taint)
-		tainted := time.Now()
-		r.converges(ctx, "evictions go on", stepLimit, func() error {
-			if n := r.evicted("later"); n < laterPods {
-				return fmt.Errorf("%d of %d pods evicted from a tainted node", n, laterPods)
-			}
-			return nil
-		})
-		r.figure("later ones evicted after", "%v", rounded(r.lastDeleted("later").Sub(tainted)))
+		r.evictsLater(ctx, node)
 	},
 })
+
+// taintVictims runs pods on a node and taints it. They are due to be evicted at the end of their toleration.
+func (r *run) taintVictims(ctx context.Context) (node string, due time.Time) {
+	ginkgo.GinkgoHelper()
+	node = r.Cluster.Nodes().Names()[0]
+	r.runPods(ctx, node, "victim", taintedPods, taintedToleration)
+	r.taint(ctx, node, workload.Taint)
+	due = time.Now().Add(taintedToleration)
+	r.told(ctx, truth.Nodes)
+	return node, due
+}
+
+// untaintBefore takes the taint off, which has to be done before evictions are due.
+func (r *run) untaintBefore(ctx context.Context, node string, due time.Time) {
+	ginkgo.GinkgoHelper()
+	r.taint(ctx, node)
+	late := time.Until(due)
+	r.figure("V taint gone before due", "%v", rounded(late))
+	if late <= 0 {
+		r.unproven = append(r.unproven, "the taint was gone too late")
+	}
+}
+
+// evictsLater expects pods to be evicted from the node when it is tainted again, once the fault is over.
+func (r *run) evictsLater(ctx context.Context, node string) {
+	ginkgo.GinkgoHelper()
+	r.runPods(ctx, node, "later", laterPods, time.Second)
+	r.taint(ctx, node, workload.Taint)
+	tainted := time.Now()
+	r.converges(ctx, "evictions go on", stepLimit, func() error {
+		if n := r.evicted("later"); n < laterPods {
+			return fmt.Errorf("%d of %d pods evicted from a tainted node", n, laterPods)
+		}
+		return nil
+	})
+	r.figure("later ones evicted after", "%v", rounded(r.lastDeleted("later").Sub(tainted)))
+}
 
 // taint gives a node these taints and no others, and waits until the truth has it.
 func (r *run) taint(ctx context.Context, node string, taints ...corev1.Taint) {
