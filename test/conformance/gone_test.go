@@ -54,7 +54,9 @@ func TestGone(t *testing.T) {
 		return e.ResourceVersion
 	}
 	oldEvent := eventOf("one")
+	// A watch from oldEvent begins at the next revision. That one must be compacted too, so it cannot be etcd's last.
 	eventOf("two")
+	eventOf("three")
 	watched := func(t *testing.T, client dynamic.ResourceInterface, rv string) error {
 		w, err := client.Watch(t.Context(), metav1.ListOptions{ResourceVersion: rv})
 		if err != nil {
