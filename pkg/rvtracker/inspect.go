@@ -5,7 +5,6 @@ package rvtracker
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,10 +33,11 @@ func (w Wait) Awaits() string { return w.Why.awaits(w.AwaitedRV, w.DeletingUID) 
 // inspectedAtOnce is how many owners are looked at in one hold of the lock (some 20 µs).
 const inspectedAtOnce = 256
 
-// EachWaiting calls visit for the parked owners that wants says yes to, in any order, once for each resource that one waits
-// for. It holds the tracker's lock for some owners at a time: wants is called with it, and must be quick, visit without it. An
+// EachWaiting calls visit for the controller's parked owners that wants says yes to, in any order, once for each resource that one
+// waits for. It holds the tracker's lock for some owners at a time: wants is called with it, and must be quick, visit without it. An
 // owner that comes or goes meanwhile may be left out, or come twice.
-func (t *Tracker) EachWaiting(wants func(since time.Time) bool, visit func(Wait)) {
+func (c *Controller) EachWaiting(wants func(since time.Time) bool, visit func(Wait)) {
+	t := c.t
 	var found []Wait
 	looked := 0
 	flush := func() {
@@ -50,34 +50,32 @@ func (t *Tracker) EachWaiting(wants func(since time.Time) bool, visit func(Wait)
 		t.mu.Lock()
 	}
 	t.mu.Lock()
-	for _, c := range slices.Clone(t.controllers) {
-		if c.parked == 0 {
-			continue
-		}
-		// The map may change between two holds of the lock: a range over it goes on all the same.
-		for _, first := range c.table.owners {
-			for o := first; o != nil; o = o.chain {
-				looked++
-				if o.park == nil {
-					continue
+	defer t.mu.Unlock()
+	if c.parked == 0 {
+		return
+	}
+	// The map may change between two holds of the lock: a range over it goes on all the same.
+	for _, first := range c.table.owners {
+		for o := first; o != nil; o = o.chain {
+			looked++
+			if o.park == nil {
+				continue
+			}
+			o.each(func(r *record) {
+				if !wants(o.park.since) {
+					return
 				}
-				o.each(func(r *record) {
-					if !wants(o.park.since) {
-						return
-					}
-					w := Wait{Controller: c.name, Owner: o.name, OwnerUID: o.uid, Resource: r.src.resource,
-						SeenRV: r.src.pos().String(), Since: o.park.since, ProvenStale: o.park.stale}
-					w.Why, w.AwaitedRV, w.DeletingUID = r.src.why(r)
-					found = append(found, w)
-				})
-			}
-			if looked >= inspectedAtOnce {
-				flush()
-			}
+				w := Wait{Controller: c.name, Owner: o.name, OwnerUID: o.uid, Resource: r.src.resource,
+					SeenRV: r.src.pos().String(), Since: o.park.since, ProvenStale: o.park.stale}
+				w.Why, w.AwaitedRV, w.DeletingUID = r.src.why(r)
+				found = append(found, w)
+			})
+		}
+		if looked >= inspectedAtOnce {
+			flush()
 		}
 	}
 	flush()
-	t.mu.Unlock()
 }
 
 // Recorded is the number of owners of which there is a record: of a write or a deletion that a store has yet to show, or

@@ -45,7 +45,9 @@ func (t *Tracker) infos() []sourceInfo {
 // waiting returns every parked owner, sorted by controller, owner and resource.
 func (t *Tracker) waiting() []Wait {
 	var out []Wait
-	t.EachWaiting(func(time.Time) bool { return true }, func(w Wait) { out = append(out, w) })
+	for _, c := range t.controllers {
+		c.EachWaiting(func(time.Time) bool { return true }, func(w Wait) { out = append(out, w) })
+	}
 	slices.SortFunc(out, func(a, b Wait) int {
 		return cmp.Or(
 			cmp.Compare(a.Controller, b.Controller),
@@ -75,7 +77,7 @@ func TestInspectionHoldsTheLockBriefly(t *testing.T) {
 	var inOneHold, most, visited, asked int
 	var took, longest time.Duration
 	began := time.Now()
-	b.tracker.EachWaiting(func(time.Time) bool {
+	b.c.EachWaiting(func(time.Time) bool {
 		if inOneHold == 0 {
 			began = time.Now()
 		}

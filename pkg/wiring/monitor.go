@@ -4,12 +4,8 @@
 package wiring
 
 import (
-	"fmt"
-
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
-	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/sharedinformers"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
@@ -53,7 +49,7 @@ func (w *Wiring) reads(gvr schema.GroupVersionResource) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.stores {
-		if _, ok := s.caches[gvr.GroupResource()]; ok {
+		if s.Reads(gvr.GroupResource()) {
 			return true
 		}
 	}
@@ -100,53 +96,14 @@ func (w *Wiring) Recorded() int { return w.tracker.Recorded() }
 
 // Waits implements stalenessz.Term: everything that is not done now because a cache may be stale.
 func (w *Wiring) Waits(out *stalenessz.Longest) {
-	w.tracker.EachWaiting(out.Wants, func(wait rvtracker.Wait) {
-		out.Add(stalenessz.Wait{
-			Controller: wait.Controller, Owner: key(wait.Owner), Resource: wait.Resource, Since: wait.Since,
-			For: fmt.Sprintf("%s, the cache is at %q", wait.Awaits(), wait.SeenRV), Why: why(wait),
-		})
-	})
 	w.mu.Lock()
 	stores, starting := w.stores, w.starting
 	w.mu.Unlock()
 	for _, s := range stores {
-		s.waits(out)
+		s.Waits(out)
 	}
 	if starting != nil {
 		starting.Waits(out)
-	}
-}
-
-func why(w rvtracker.Wait) string {
-	if w.ProvenStale {
-		return string(w.Why) + ": a consistent read confirmed that the cache is stale"
-	}
-	return string(w.Why)
-}
-
-// waiter is a breaker, or a guard of evictions, that says what it puts off.
-type waiter interface{ Waits() []livereads.Wait }
-
-// guarded notes a guard of the controller's disruptive actions, whose waits are then shown.
-func guarded[G waiter](s *Store, guard G) G {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.guards = append(s.guards, guard)
-	return guard
-}
-
-// waits are the owners that wait for proofs, and what the guards put off.
-func (s *Store) waits(out *stalenessz.Longest) {
-	s.held.list(out)
-	s.mu.Lock()
-	guards := s.guards
-	s.mu.Unlock()
-	for _, guard := range guards {
-		for _, w := range guard.Waits() {
-			if out.WantsAction(w.Since) {
-				out.Add(stalenessz.Wait{Controller: s.name, Owner: w.Object, Resource: w.Resource, Since: w.Since, For: w.For, Why: w.Why})
-			}
-		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/consistencystore"
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
@@ -121,11 +122,12 @@ func (p *proofs) askScope(gvr schema.GroupVersionResource) scope {
 	return s
 }
 
-func (p *proofs) prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
+// Prove implements consistencystore.Prover.
+func (p *proofs) Prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
 	return p.proveBy(ctx, p.prover.ProveSoon, resource, asOf)
 }
 
-// few reports whether prove lists a cache at once.
+// few reports whether Prove lists a cache at once.
 func (p *proofs) few(resource schema.GroupResource) bool {
 	gvr, ok := p.prover.Lookup(resource)
 	return ok && p.prover.Few(gvr)
@@ -143,8 +145,8 @@ func (p *proofs) proveBy(ctx context.Context, prove func(context.Context, schema
 	return proof
 }
 
-// known implements prover.
-func (p *proofs) known(resource schema.GroupResource) (freshness.Proof, bool) {
+// Known implements consistencystore.Prover.
+func (p *proofs) Known(resource schema.GroupResource) (freshness.Proof, bool) {
 	gvr, ok := p.prover.Lookup(resource)
 	if !ok {
 		return freshness.Proof{}, false
@@ -152,14 +154,14 @@ func (p *proofs) known(resource schema.GroupResource) (freshness.Proof, bool) {
 	return p.prover.Known(gvr)
 }
 
-// wrote implements prover.
-func (p *proofs) wrote(resource schema.GroupResource, rv string, sent time.Time) {
+// Wrote implements consistencystore.Prover.
+func (p *proofs) Wrote(resource schema.GroupResource, rv string, sent time.Time) {
 	if gvr, ok := p.prover.Lookup(resource); ok {
 		p.prover.AddFence(context.Background(), gvr, freshness.Fence{ResourceVersion: rv, TakenAt: sent})
 	}
 }
 
-var _ prover = &proofs{}
+var _ consistencystore.Prover = &proofs{}
 
 // relistProver proves to the tracker that caches are as new as a relist of another.
 type relistProver struct{ *proofs }
@@ -169,7 +171,7 @@ var _ rvtracker.Prover = relistProver{}
 // Prove implements rvtracker.Prover. Most of the caches that it is asked about are quiet.
 func (p relistProver) Prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) (wait func(context.Context), err error) {
 	proof := p.proveBy(ctx, p.prover.ProveAtOnce, resource, asOf)
-	wait = func(ctx context.Context) { p.wait(ctx, resource, proof) }
+	wait = func(ctx context.Context) { p.Wait(ctx, resource, proof) }
 	switch {
 	case proof.Fresh():
 		return nil, nil
@@ -181,8 +183,15 @@ func (p relistProver) Prove(ctx context.Context, resource schema.GroupResource, 
 	return wait, errors.New(proof.String())
 }
 
-// wait returns when the cache has what it lacked, or after a while.
-func (p *proofs) wait(ctx context.Context, resource schema.GroupResource, proof freshness.Proof) {
+const (
+	// retryUnproven is how long an action waits before it asks for a proof again, if the answer does
+	// not say when, and retryStale the longest that it waits for a stale cache to catch up in between.
+	retryUnproven = time.Second
+	retryStale    = 5 * time.Second
+)
+
+// Wait implements consistencystore.Prover: it returns when the cache has what it lacked, or after a while.
+func (p *proofs) Wait(ctx context.Context, resource schema.GroupResource, proof freshness.Proof) {
 	limit, rv := retryUnproven, ""
 	switch proof.Outcome {
 	case freshness.Stale:

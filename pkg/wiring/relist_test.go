@@ -4,15 +4,12 @@
 package wiring
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -25,9 +22,23 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+	"github.com/fresh-kcm/fresh-kcm/pkg/consistencystore"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
+
+const wait, tick = 10 * time.Second, time.Millisecond
+
+var (
+	pods  = schema.GroupResource{Resource: "pods"}
+	nodes = schema.GroupResource{Resource: "nodes"}
+)
+
+func waitsOf(w *Wiring) []stalenessz.Wait {
+	var out stalenessz.Longest
+	w.Waits(&out)
+	return out.Rows()
+}
 
 // lists is a server of metadata lists: no pods, and one node.
 type lists struct {
@@ -88,7 +99,7 @@ func TestRelistsAreWaitedForUntilAllCachesAreOfOneTime(t *testing.T) {
 	require.True(t, consistency.Parked(store.EnsureReady(owner)), "pods of one time, nodes of another")
 	require.Eventually(t, func() bool {
 		var waits []rvtracker.Wait
-		w.tracker.EachWaiting(func(time.Time) bool { return true }, func(w rvtracker.Wait) { waits = append(waits, w) })
+		w.stores[0].(*consistencystore.Store).EachWaiting(func(time.Time) bool { return true }, func(w rvtracker.Wait) { waits = append(waits, w) })
 		return len(waits) == 1 && waits[0].Resource == nodes && waits[0].Why == rvtracker.WhyUnproven && waits[0].ProvenStale
 	}, wait, tick)
 	require.Contains(t, waitsOf(w)[0].For, "a proof that it is as new as another cache")
@@ -101,48 +112,29 @@ func TestRelistsAreWaitedForUntilAllCachesAreOfOneTime(t *testing.T) {
 	require.NoError(t, store.EnsureReady(owner))
 }
 
-// noProofs never proves the nodes.
-type noProofs struct{}
-
-func (noProofs) Prove(_ context.Context, resource schema.GroupResource, _ time.Time) (func(context.Context), error) {
-	if resource != nodes {
-		return nil, nil
-	}
-	return func(context.Context) { time.Sleep(time.Second) }, errors.New("500")
-}
-
-// One resource cannot be listed, and another is relisted: creations go on after a while, deletions do not.
-func TestRepairGoesOnWithoutTheProofOfARelist(t *testing.T) {
-	metrics.Register()
-	synctest.Test(t, func(t *testing.T) {
-		tracker := rvtracker.New(rvtracker.Options{Prover: noProofs{}})
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { tracker.Run(ctx) })
-		podCache, nodeCache := cache.NewStore(cache.MetaNamespaceKeyFunc), cache.NewStore(cache.MetaNamespaceKeyFunc)
-		store := NewStore(tracker, "test", map[schema.GroupResource]consistency.LastSyncRVGetter{pods: podCache, nodes: nodeCache})
-		prover := &script{nodes: down, release: make(chan struct{})}
-		store.ctx, store.prover = ctx, prover
-		queue := make(chan string, 9)
-		store.OnReady(func(key string) { queue <- key })
-		owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
-		synctest.Wait()
-		require.NoError(t, nodeCache.Replace(nil, "5"))
-		require.NoError(t, podCache.Replace(nil, "4"))
-		require.NoError(t, podCache.Replace(nil, "5"))
-
-		require.True(t, consistency.Parked(store.EnsureReady(owner)))
-		require.Equal(t, "ns/owner", <-queue)
-		require.NoError(t, store.EnsureReady(owner))
-		err := consistency.ProveFresh(consistency.WithOwner(ctx, store, owner, "uid"), store, pods)
-		require.True(t, consistency.Parked(err), "a deletion that depends on pods alone needs the nodes, too, as they may be of another time")
-		require.Equal(t, nodes, rowsOf(store.waits)[0].Resource, "the page says what for")
-
-		prover.answer(fresh)
-		close(prover.release)
-		require.Equal(t, "ns/owner", <-queue)
-		require.NoError(t, consistency.ProveFresh(consistency.WithOwner(ctx, store, owner, "uid"), store, pods))
-		cancel()
-		running.Wait()
-	})
+// Without the monitor, too, a cache that is followed can be proven. It costs nothing before.
+func TestAFollowedCacheCanBeProven(t *testing.T) {
+	server := &lists{rv: "50", node: "40"}
+	listener := httptest.NewServer(server)
+	t.Cleanup(listener.Close)
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	w, err := New(t.Context(), &restclient.Config{Host: listener.URL}, mapper, nil)
+	require.NoError(t, err)
+	nodeCache := cache.NewStore(cache.MetaNamespaceKeyFunc)
+	require.NoError(t, nodeCache.Replace([]any{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "40"}}}, "50"))
+	store := w.Store("test", nil)
+	consistency.Follow(store, nodes, nodeCache)
+	ctx := consistency.WithReading(t.Context(), store, "ns/quota")
+	require.Zero(t, server.requests)
+	_, known := w.proofs.prover.Lookup(nodes)
+	require.False(t, known)
+	require.Eventually(t, func() bool {
+		return consistency.ProvePass(consistency.WithReading(ctx, store, "ns/quota"), "count/nodes", nodes) == nil
+	}, wait, tick)
+	_, known = w.proofs.prover.Lookup(nodes)
+	require.True(t, known, "it was not let go for want of a proof")
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	require.LessOrEqual(t, server.requests, 2)
 }

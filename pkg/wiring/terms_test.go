@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/consistencystore"
 )
 
 // With leader migration a second term begins while the controllers of the first reconcile. The race detector is the oracle.
@@ -34,7 +36,7 @@ func TestASecondTermBeginsBesideRunningReconciles(t *testing.T) {
 	first, second := term(), term()
 	terms.Begin(first)
 	store := build()
-	require.Equal(t, []*Store{store.(*Store)}, first.stores)
+	require.Equal(t, []consistencystore.ControllerStore{store.(consistencystore.ControllerStore)}, first.stores)
 
 	ctx, end := context.WithCancel(t.Context())
 	var reconciles sync.WaitGroup
@@ -57,7 +59,7 @@ func TestASecondTermBeginsBesideRunningReconciles(t *testing.T) {
 		<-reconciling
 	}
 	terms.Begin(second)
-	require.Equal(t, []*Store{build().(*Store)}, second.stores)
+	require.Equal(t, []consistencystore.ControllerStore{build().(consistencystore.ControllerStore)}, second.stores)
 	end()
 	reconciles.Wait()
 }

@@ -5,12 +5,10 @@ package wiring
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
@@ -21,7 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/consistencystore"
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
@@ -36,15 +34,10 @@ type Wiring struct {
 	ctx     context.Context
 	tracker *rvtracker.Tracker
 	proofs  *proofs
-	live    *live
-	budget  *livereads.Budget
-	reports *reporter
-	since   time.Time
-	// leadership is how the lock of the term is held; nil without leader election.
-	leadership transport.Leadership
+	term    consistencystore.Term
 
 	mu     sync.Mutex
-	stores []*Store
+	stores []consistencystore.ControllerStore
 	// starting has the controllers that wait for caches before they start; nil: none do.
 	starting *sharedinformers.StartInformers
 	monitor  *stalenessmonitor.Monitor
@@ -56,25 +49,27 @@ type Wiring struct {
 // recorded on owners that have waited too long.
 func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, events record.EventRecorder) (*Wiring, error) {
 	metrics.Register()
-	w := &Wiring{ctx: ctx, since: time.Now(), reports: &reporter{events: events},
-		budget: livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst)}
+	w := &Wiring{ctx: ctx}
 	var err error
 	if w.proofs, err = newProofs(config, mapper, func(r schema.GroupResource) { w.tracker.Rewound(r) }); err != nil {
 		return nil, err
 	}
-	if w.live, err = newLive(config, w.proofs); err != nil {
+	live, err := consistencystore.NewLive(config, w.proofs.prover.Lookup, w.proofs.few)
+	if err != nil {
 		return nil, err
 	}
 	w.tracker = rvtracker.New(rvtracker.Options{Metrics: metrics.Tracker{}, Fencer: w.proofs.prover.Fencer(),
 		Prover: relistProver{w.proofs}, OnRewind: func() { relist(ctx) }, OnRewindOf: w.relistOf,
 		SameStore: func(r schema.GroupResource) bool { return scheme.Scheme.IsGroupRegistered(r.Group) }})
+	w.term = consistencystore.Term{Tracker: w.tracker, Prover: w.proofs, Caches: w, Live: live, Since: time.Now(),
+		Budget: livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst), Reports: consistencystore.NewReporter(events)}
 	go w.tracker.Run(ctx)
 	context.AfterFunc(ctx, w.proofs.prover.Close)
 	return w, nil
 }
 
 // Lead says how the lock of the term is held, before any store is made.
-func (w *Wiring) Lead(leadership transport.Leadership) { w.leadership = leadership }
+func (w *Wiring) Lead(leadership transport.Leadership) { w.term.Leadership = leadership }
 
 // relist has every informer of the process relist: whatever etcd was restored from, none of them has seen
 // what the server shows now, and one that was cut off meanwhile is told nothing any more.
@@ -114,94 +109,37 @@ func (t *Terms) Store(controller string, stores map[schema.GroupResource]consist
 
 // Store is the consistency.Provider of a term.
 func (w *Wiring) Store(controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
-	report := func(r rvtracker.StaleReport) { w.reports.report(w.ctx, r) }
-	s := NewStore(w.tracker, controller, stores, rvtracker.WithStaleHandler(report))
-	s.ctx, s.since, s.report = w.ctx, w.since, report
-	var resources []schema.GroupResource
-	for resource, informer := range stores {
-		resources = append(resources, resource)
-		store, ok := informer.(cache.Store)
-		if !ok {
-			continue
-		}
-		if err := w.proofs.register(w.ctx, resource, store, w.tracker.Register(resource, store)); err != nil {
-			klog.FromContext(w.ctx).Error(err, "A cache cannot be proven fresh", "controller", controller, "resource", resource)
-		}
-	}
-	s.register = func(resource schema.GroupResource, store cache.Store) error {
-		if _, known := w.proofs.prover.Lookup(resource); known {
-			return nil
-		}
-		return w.proofs.register(w.ctx, resource, store, w.tracker.Register(resource, store))
-	}
-	slices.SortFunc(resources, byName)
-	metrics.Tracker{}.Init(controller, seriesValues, resources...)
-	s.prover, s.live, s.budget, s.reports = &answers{prover: w.proofs}, w.live, w.budget, w.reports
-	s.start = &start{holds: s.held}
-	if w.leadership != nil {
-		s.unsettled.renewed = w.leadership.Renewed
-	}
+	s := w.term.New(w.ctx, controller, stores)
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.stores = append(w.stores, s)
-	w.mu.Unlock()
-	go s.start.run(w.ctx, w.proofs, w.since, resources, s.wake)
-	if controller == cronJob {
-		s.brief = true
-		livereads.InitReads(controller, batchv1.Resource("cronjobs"))
-	}
-	if controller == nodeLifecycle {
-		return w.nodeStore(s)
-	}
 	return s
+}
+
+// Register has the tracker and the prover look at a cache.
+func (w *Wiring) Register(ctx context.Context, resource schema.GroupResource, store cache.Store) error {
+	return w.proofs.register(ctx, resource, store, w.tracker.Register(resource, store))
+}
+
+// Registered implements consistencystore.Caches.
+func (w *Wiring) Registered(resource schema.GroupResource) bool {
+	_, known := w.proofs.prover.Lookup(resource)
+	return known
 }
 
 // StartInformers returns the factory with informers whose controllers start only once the caches are proven as new as the start of
 // leadership: those that waits names, by the names of --controllers.
 func (w *Wiring) StartInformers(factory informers.SharedInformerFactory, mapper meta.RESTMapper, waits func(controller string) bool) *sharedinformers.StartInformers {
 	starting := sharedinformers.NewStartInformers(w.ctx, factory, sharedinformers.StartOptions{
-		Prove: w.proofs.prove,
-		Wait:  w.proofs.wait,
-		Register: func(ctx context.Context, resource schema.GroupResource, store cache.Store) error {
-			return w.proofs.register(ctx, resource, store, w.tracker.Register(resource, store))
-		},
-		Mapper: mapper,
-		Since:  w.since,
-		Waits:  waits,
+		Prove:    w.proofs.Prove,
+		Wait:     w.proofs.Wait,
+		Register: w.Register,
+		Mapper:   mapper,
+		Since:    w.term.Since,
+		Waits:    waits,
 	})
 	w.mu.Lock()
 	w.starting = starting
 	w.mu.Unlock()
 	return starting
-}
-
-// seriesValues are what the tracker and the prover label metrics with.
-var seriesValues = metrics.Values{
-	Waited:  []string{rvtracker.OutcomeSeen},
-	Dropped: []string{rvtracker.OutcomeRewound, rvtracker.OutcomeAbandoned, rvtracker.OutcomeUndone},
-	Proofs:  []string{string(freshness.Proven), string(freshness.Stale), string(freshness.Unknown)},
-	Origins: []string{rvtracker.OriginStore, rvtracker.OriginWrite, rvtracker.OriginFence},
-}
-
-// nodeStore is the store of node lifecycle.
-func (w *Wiring) nodeStore(s *Store) *NodeStore {
-	n := NewNodeStore(s, w.budget, w.proofs.prove)
-	n.report = w.reports.reportNodes
-	if leases, ok := s.caches[leaseResource].(cache.Store); ok {
-		n.reached = w.tracker.Register(leaseResource, leases).Reached
-	}
-	return n
-}
-
-// NewStore returns a controller's consistency store that is kept by the tracker and proves nothing.
-func NewStore(tracker *rvtracker.Tracker, controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter, opts ...rvtracker.ControllerOption) *Store {
-	tracked := make(map[schema.GroupResource]rvtracker.Store, len(stores))
-	for resource, s := range stores {
-		// Upstream hands over the informers' stores, as the narrowest interface that it needs.
-		if t, ok := s.(rvtracker.Store); ok {
-			tracked[resource] = t
-		}
-	}
-	s := &Store{name: controller, caches: stores, held: newHolds(controller)}
-	s.Controller = tracker.ForController(controller, tracked, s.wake, opts...)
-	return s
 }

@@ -120,7 +120,7 @@ func troubles(round int) []schedule.Step {
 // forgotten are what there was something of to forget, or the test tests nothing.
 var forgotten = []string{
 	"rvtracker.ownerTable.owners", "rvtracker.line.heap", "rvtracker.Controller.demands",
-	"wiring.unsettledWrites.owners", "wiring.unsettledWrites.settling",
+	"consistencystore.unsettledWrites.owners", "consistencystore.unsettledWrites.settling",
 	"evictionguard.nodeChecks.checks", "nodebreaker.passState.dead",
 }
 
@@ -187,13 +187,13 @@ func forgetEvents(t *testing.T, server *model.Server) {
 
 // bounded are entries of caches, not of objects: there are no more of them than of what comes after.
 var bounded = map[string]string{
-	kept.Project + "rvtracker.Controller.demands":    kept.Project + "rvtracker.Controller.list",
-	kept.Project + "rvtracker.Controller.busy":       kept.Project + "rvtracker.Controller.list",
-	kept.Project + "rvtracker.Controller.blocked":    kept.Project + "rvtracker.Controller.list",
-	kept.Project + "transport.Watches.ends":          kept.Project + "transport.Watches.open",
-	kept.Project + "transport.Watches.expired":       kept.Project + "transport.Watches.open",
-	kept.Project + "wiring.unsettledWrites.settling": kept.Project + "rvtracker.Controller.list",
-	kept.Project + "freshness.resource.fences":       kept.Project + "freshness.Prover.resources",
+	kept.Project + "rvtracker.Controller.demands":              kept.Project + "rvtracker.Controller.list",
+	kept.Project + "rvtracker.Controller.busy":                 kept.Project + "rvtracker.Controller.list",
+	kept.Project + "rvtracker.Controller.blocked":              kept.Project + "rvtracker.Controller.list",
+	kept.Project + "transport.Watches.ends":                    kept.Project + "transport.Watches.open",
+	kept.Project + "transport.Watches.expired":                 kept.Project + "transport.Watches.open",
+	kept.Project + "consistencystore.unsettledWrites.settling": kept.Project + "rvtracker.Controller.list",
+	kept.Project + "freshness.resource.fences":                 kept.Project + "freshness.Prover.resources",
 }
 
 // more is what is kept after a round in excess of what was after the second, by name; for what is not ours, and for the

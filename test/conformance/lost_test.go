@@ -28,7 +28,7 @@ type lostWrite struct {
 
 // TestLostWrites: what becomes of writes whose client gives up while etcd stands still. Some are made, and of these some have a
 // higher version than a consistent read that was sent after the loss: it did not show what was committed a moment later. None has a
-// higher version than another write that was sent then, on which pkg/wiring relies.
+// higher version than another write that was sent then, on which pkg/consistencystore relies.
 //
 //conformance:api-concepts Semantics for list: most recent is consistent, also beside writes whose client has given up
 func TestLostWrites(t *testing.T) {

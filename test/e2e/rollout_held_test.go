@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/wiring"
+	"github.com/fresh-kcm/fresh-kcm/pkg/consistencystore"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
@@ -75,7 +75,7 @@ var _ = describe(scenario{
 // saysWhy looks for the event that tells why an object is not reconciled for so long.
 func (r *run) saysWhy(ctx context.Context, name string) {
 	events, err := r.Client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
-		FieldSelector: fmt.Sprintf("involvedObject.name=%s,reason=%s", name, wiring.StaleCacheReason),
+		FieldSelector: fmt.Sprintf("involvedObject.name=%s,reason=%s", name, consistencystore.StaleCacheReason),
 	})
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	r.figure("events that say why it waits", "%d", len(events.Items))

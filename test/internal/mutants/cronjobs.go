@@ -20,7 +20,7 @@ var cronJobs = []Tested{
 			Old: "return cronJob, since.Add(limit)",
 			New: "return cronJob, since.Add(limit + time.Hour)",
 		},
-		Package: "pkg/wiring", Test: "TestCronJobRunsByWhatTheServerHas/stale,_no_read",
+		Package: "pkg/consistencystore", Test: "TestCronJobRunsByWhatTheServerHas/stale,_no_read",
 	},
 	{
 		Mutant: Mutant{
@@ -28,7 +28,7 @@ var cronJobs = []Tested{
 			Old: "due.After(since) {",
 			New: "due.After(since) && false {",
 		},
-		Package: "pkg/wiring", Test: "TestCronJobRunsByWhatTheServerHas/no_read,_each_minute_once",
+		Package: "pkg/consistencystore", Test: "TestCronJobRunsByWhatTheServerHas/no_read,_each_minute_once",
 	},
 	{
 		Mutant: Mutant{
@@ -36,7 +36,7 @@ var cronJobs = []Tested{
 			Old: "if !w.at.Before(asOf) && (",
 			New: "if !w.at.Before(asOf) && false && (",
 		},
-		Package: "pkg/wiring", Test: "TestManyCronJobsAreReadAtOnce",
+		Package: "pkg/consistencystore", Test: "TestManyCronJobsAreReadAtOnce",
 	},
 	{
 		Mutant: Mutant{
@@ -44,6 +44,6 @@ var cronJobs = []Tested{
 			Old: "if numToDelete <= 0 || jm.prove(ctx) != nil {",
 			New: "if numToDelete <= 0 {",
 		},
-		Package: "pkg/wiring", Test: "TestFinishedJobsAreDeletedByAProvenLimit/stale",
+		Package: "pkg/consistencystore", Test: "TestFinishedJobsAreDeletedByAProvenLimit/stale",
 	},
 }

@@ -11,7 +11,7 @@ var deployments = []Tested{
 			Old: "	case newScale >= *rs.Spec.Replicas:",
 			New: "	case newScale >= *rs.Spec.Replicas || true:",
 		},
-		Package: "pkg/wiring", Test: "TestADeploymentWaitsForWhatMayHarm/old_pods_of_a_rolling_update",
+		Package: "pkg/consistencystore", Test: "TestADeploymentWaitsForWhatMayHarm/old_pods_of_a_rolling_update",
 	},
 	{
 		Mutant: Mutant{
@@ -19,7 +19,7 @@ var deployments = []Tested{
 			Old: "newRS != nil && *newRS.Spec.Replicas >= *d.Spec.Replicas {",
 			New: "newRS != nil {",
 		},
-		Package: "pkg/wiring", Test: "TestADeploymentWaitsForWhatMayHarm/pods_started_again",
+		Package: "pkg/consistencystore", Test: "TestADeploymentWaitsForWhatMayHarm/pods_started_again",
 	},
 	{
 		Mutant: Mutant{
@@ -27,7 +27,7 @@ var deployments = []Tested{
 			Old: "	return consistencyutil.ProveFresh(ctx, dc.consistencyStore, deploymentGroupResource, replicaSetGroupResource)\n}\n\n// waits",
 			New: "	return nil\n}\n\n// waits",
 		},
-		Package: "pkg/wiring", Test: "TestADeploymentWaitsForWhatMayHarm/an_old_ReplicaSet_when_all_is_done",
+		Package: "pkg/consistencystore", Test: "TestADeploymentWaitsForWhatMayHarm/an_old_ReplicaSet_when_all_is_done",
 	},
 	{
 		Mutant: Mutant{
@@ -35,14 +35,14 @@ var deployments = []Tested{
 			Old: "	case newScale >= *rs.Spec.Replicas:",
 			New: "	case newScale == *rs.Spec.Replicas:",
 		},
-		Package: "pkg/wiring", Test: "TestADeploymentWaitsForWhatMayHarm/more_new_pods_of_a_rolling_update",
+		Package: "pkg/consistencystore", Test: "TestADeploymentWaitsForWhatMayHarm/more_new_pods_of_a_rolling_update",
 	},
 	{
 		Mutant: Mutant{
-			Name: "deployment-pods", Protection: "a Deployment's pods are those that its ReplicaSets control", File: "pkg/wiring/view.go",
+			Name: "deployment-pods", Protection: "a Deployment's pods are those that its ReplicaSets control", File: "pkg/consistencystore/view.go",
 			Old: `	if kind.Kind == "Deployment" {`,
 			New: `	if kind.Kind == "Deployment" && false {`,
 		},
-		Package: "pkg/wiring", Test: "TestADeploymentDependsOnItsOwn/a_pod_more",
+		Package: "pkg/consistencystore", Test: "TestADeploymentDependsOnItsOwn/a_pod_more",
 	},
 }

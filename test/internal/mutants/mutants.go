@@ -72,8 +72,8 @@ func (m Mutant) Overlay(root, dir string) (string, error) {
 }
 
 const (
-	store       = "pkg/wiring/store.go"
-	gate        = "pkg/wiring/holds.go"
+	store       = "pkg/consistencystore/store.go"
+	gate        = "pkg/consistencystore/holds.go"
 	controllers = "_output/staging/kubernetes/pkg/controller/"
 	replicaSet  = controllers + "replicaset/replica_set.go"
 	deployment  = controllers + "deployment/"
@@ -274,12 +274,12 @@ var all = []Mutant{
 		New: "	unknown := outcomeUnknown(req, resp, err) && false",
 	},
 	{
-		Name: "taint-guard", Protection: "an eviction is judged again when it is due, by the server's state", File: "pkg/wiring/tainteviction.go",
+		Name: "taint-guard", Protection: "an eviction is judged again when it is due, by the server's state", File: "pkg/consistencystore/tainteviction.go",
 		Old: "	return guarded(s, guard)",
 		New: "	return nil",
 	},
 	{
-		Name: "device-taint-guard", Protection: "an eviction for a device's taint is judged again when it is due, by the server's state", File: "pkg/wiring/tainteviction.go",
+		Name: "device-taint-guard", Protection: "an eviction for a device's taint is judged again when it is due, by the server's state", File: "pkg/consistencystore/tainteviction.go",
 		Old: "	return guarded(s, evictionguard.NewDeviceTaintGuard(ctx, s.evictionOptions(), evictor))",
 		New: "	return nil",
 	},

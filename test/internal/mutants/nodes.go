@@ -72,7 +72,7 @@ var nodes = []Tested{
 			Old: "	n.hold(ctx, err)\n	return true\n}",
 			New: "	n.hold(ctx, err)\n	return err == nil\n}",
 		},
-		Package: "pkg/wiring", Test: "TestNodesThatPostAreNotHeld",
+		Package: "pkg/consistencystore", Test: "TestNodesThatPostAreNotHeld",
 	},
 	{
 		Mutant: Mutant{

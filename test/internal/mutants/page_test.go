@@ -4,8 +4,10 @@
 package mutants
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,12 +68,15 @@ func TestPageHasEveryTest(t *testing.T) {
 	page, err := ReadPage(shippedPage)
 	require.NoError(t, err)
 	var want, got []string
+	caughtBy := map[string]string{}
 	for _, m := range Tests() {
 		want = append(want, m.Name)
+		caughtBy[m.Name] = fmt.Sprintf("`%s` in %s", m.Test, m.Package)
+		require.True(t, declares(t, m.Package, m.Test), "%s has no test %s", m.Package, m.Test)
 	}
 	for _, row := range page.tests {
 		got = append(got, row.Mutant)
-		require.NotEmpty(t, row.CaughtBy)
+		require.True(t, strings.HasPrefix(row.CaughtBy, caughtBy[row.Mutant]), "%s: %s", row.Mutant, row.CaughtBy) // Seeds have more to say.
 	}
 	require.ElementsMatch(t, want, got, "run make protection MUTANTS='...'")
 	for _, row := range page.scenarios {
@@ -80,4 +85,16 @@ func TestPageHasEveryTest(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
+}
+
+// declares reports whether a test is there, by its name without subtests.
+func declares(t *testing.T, dir, name string) bool {
+	name, _, _ = strings.Cut(name, "/")
+	files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+	require.NoError(t, err)
+	return slices.ContainsFunc(files, func(file string) bool {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		return strings.Contains(string(content), "\nfunc "+name+"(t *testing.T) {")
+	})
 }

@@ -20,61 +20,61 @@ func Tests() []Tested { return slices.Concat(composition(), tested, nodes, cronJ
 var tested = []Tested{
 	{
 		Mutant: Mutant{
-			Name: "owner-unchanged", Protection: "a deletion is not made for an owner that has changed since it was read", File: "pkg/wiring/view.go",
+			Name: "owner-unchanged", Protection: "a deletion is not made for an owner that has changed since it was read", File: "pkg/consistencystore/view.go",
 			Old: "return v.own.unchanged()",
 			New: "return true",
 		},
-		Package: "pkg/wiring", Test: "TestADeletionDependsOnItsOwnerAndItsPods/spec_of_the_set",
+		Package: "pkg/consistencystore", Test: "TestADeletionDependsOnItsOwnerAndItsPods/spec_of_the_set",
 	},
 	{
 		Mutant: Mutant{
-			Name: "pods-unchanged", Protection: "a deletion is not made for pods that have changed since they were counted", File: "pkg/wiring/view.go",
+			Name: "pods-unchanged", Protection: "a deletion is not made for pods that have changed since they were counted", File: "pkg/consistencystore/view.go",
 			Old: "v.shows(resource, proof) || v.owned[resource].unchanged()",
 			New: "v.shows(resource, proof) || v.owned[resource] != nil",
 		},
-		Package: "pkg/wiring", Test: "TestADeletionDependsOnItsOwnerAndItsPods/a_pod_changed",
+		Package: "pkg/consistencystore", Test: "TestADeletionDependsOnItsOwnerAndItsPods/a_pod_changed",
 	},
 	{
 		Mutant: Mutant{
-			Name: "read-again", Protection: "what a deletion rests on is read again if its proofs took longer than a proof may be old", File: "pkg/wiring/store.go",
+			Name: "read-again", Protection: "what a deletion rests on is read again if its proofs took longer than a proof may be old", File: "pkg/consistencystore/store.go",
 			Old: "time.Since(began.at) > proofAge {",
 			New: "time.Since(began.at) > proofAge && false {",
 		},
-		Package: "pkg/wiring", Test: "TestADeletionIsNotForWhatWasReadLongAgo",
+		Package: "pkg/consistencystore", Test: "TestADeletionIsNotForWhatWasReadLongAgo",
 	},
 	{
 		Mutant: Mutant{
-			Name: "slow-proof", Protection: "a reconcile waits a second at most for proofs of a slow server", File: "pkg/wiring/ask.go",
+			Name: "slow-proof", Protection: "a reconcile waits a second at most for proofs of a slow server", File: "pkg/consistencystore/ask.go",
 			Old: "timer := time.NewTimer(wait)",
 			New: "timer := time.NewTimer(time.Hour)",
 		},
-		Package: "pkg/wiring", Test: "TestASlowProofHoldsNoWorker",
+		Package: "pkg/consistencystore", Test: "TestASlowProofHoldsNoWorker",
 	},
 	{
 		Mutant: Mutant{
-			Name: "prove-ahead", Protection: "what could not be proven of a view is proven before the next one is taken", File: "pkg/wiring/store.go",
+			Name: "prove-ahead", Protection: "what could not be proven of a view is proven before the next one is taken", File: "pkg/consistencystore/store.go",
 			Old: "	s.ahead[owner] = &ahead{resources: resources, asOf: asOf}\n",
 			New: "	_ = &ahead{resources: resources, asOf: asOf}\n",
 		},
-		Package: "pkg/wiring", Test: "TestASlowProofIsNotForMuchLater",
+		Package: "pkg/consistencystore", Test: "TestASlowProofIsNotForMuchLater",
 	},
 	{
 		Mutant: Mutant{
-			Name: "go-on", Protection: "deletions go on as upstream's where nothing can ever be proven", File: "pkg/wiring/store.go",
+			Name: "go-on", Protection: "deletions go on as upstream's where nothing can ever be proven", File: "pkg/consistencystore/store.go",
 			Old: "return now.Sub(since) >= goOnAfter",
 			New: "return now.Sub(since) < 0",
 		},
-		Package: "pkg/wiring", Test: "TestDeletionsGoOnWhereVersionsCannotBeCompared",
+		Package: "pkg/consistencystore", Test: "TestDeletionsGoOnWhereVersionsCannotBeCompared",
 	},
 	{
 		Mutant: Mutant{
-			Name: "relist-owed", Protection: "a deletion needs the proof that a relist left owing", File: "pkg/wiring/store.go",
+			Name: "relist-owed", Protection: "a deletion needs the proof that a relist left owing", File: "pkg/consistencystore/store.go",
 			Old: `resources = s.needed(resources)
 `,
 			New: `_ = s.needed(resources)
 `,
 		},
-		Package: "pkg/wiring", Test: "TestRepairGoesOnWithoutTheProofOfARelist",
+		Package: "pkg/consistencystore", Test: "TestRepairGoesOnWithoutTheProofOfARelist",
 	},
 	{
 		Mutant: Mutant{
@@ -82,15 +82,15 @@ var tested = []Tested{
 			Old: "if err := om.proveClaim(claim); err != nil {",
 			New: "if err := om.proveClaim(claim); err != nil && false {",
 		},
-		Package: "pkg/wiring", Test: "TestAClaimGetsNoOwnerUnproven",
+		Package: "pkg/consistencystore", Test: "TestAClaimGetsNoOwnerUnproven",
 	},
 	{
 		Mutant: Mutant{
-			Name: "live-read", Protection: "a deletion does not wait for the proof of a large cache that stands still", File: "pkg/wiring/live.go",
+			Name: "live-read", Protection: "a deletion does not wait for the proof of a large cache that stands still", File: "pkg/consistencystore/live.go",
 			Old: "if s.live.shows(ctx, s.name, v, resource) {",
 			New: "if s.live.shows(ctx, s.name, v, resource) && false {",
 		},
-		Package: "pkg/wiring", Test: "TestADeletionDoesNotWaitForTheProofOfALargeQuietCache",
+		Package: "pkg/consistencystore", Test: "TestADeletionDoesNotWaitForTheProofOfALargeQuietCache",
 	},
 	{
 		Mutant: Mutant{
@@ -98,15 +98,15 @@ var tested = []Tested{
 			Old: "	w.store.Deleted(",
 			New: "	if got.ResourceVersion != \"\" {\n		return nil\n	}\n	w.store.Deleted(",
 		},
-		Package: "pkg/wiring", Test: "TestWritesAreRecorded",
+		Package: "pkg/consistencystore", Test: "TestWritesAreRecorded",
 	},
 	{
 		Mutant: Mutant{
-			Name: "no-op-update", Protection: "an update that changes nothing is no write", File: "pkg/wiring/store.go",
+			Name: "no-op-update", Protection: "an update that changes nothing is no write", File: "pkg/consistencystore/store.go",
 			Old: "if sent.Suspect(answer.ResourceVersion) && s.holds(resource, answer) {",
 			New: "if sent.Suspect(answer.ResourceVersion) && s.holds(resource, answer) && false {",
 		},
-		Package: "pkg/wiring", Test: "TestAnUpdateThatChangesNothingIsNoWrite",
+		Package: "pkg/consistencystore", Test: "TestAnUpdateThatChangesNothingIsNoWrite",
 	},
 	{
 		Mutant: Mutant{
@@ -114,7 +114,7 @@ var tested = []Tested{
 			Old: "err == nil && w.createsAnother() {",
 			New: "err == nil && w.createsAnother() && false {",
 		},
-		Package: "pkg/wiring", Test: "TestACreationIsNotSentAgainUnseen",
+		Package: "pkg/consistencystore", Test: "TestACreationIsNotSentAgainUnseen",
 	},
 	{
 		Mutant: Mutant{
@@ -122,7 +122,7 @@ var tested = []Tested{
 			Old: "strings.CutPrefix(req.URL.Path, string(e))",
 			New: `strings.CutPrefix(req.URL.Path, "")`,
 		},
-		Package: "pkg/wiring", Test: "TestProtectionBehindAPathPrefix",
+		Package: "pkg/consistencystore", Test: "TestProtectionBehindAPathPrefix",
 	},
 	{
 		Mutant: Mutant{
@@ -130,39 +130,39 @@ var tested = []Tested{
 			Old: `w.unrecorded(metrics.PathUnreadable, errors.New("its path names no resource"))`,
 			New: "_ = errors.New(metrics.PathUnreadable)",
 		},
-		Package: "pkg/wiring", Test: "TestWritesToAPathThatIsNotKnown",
+		Package: "pkg/consistencystore", Test: "TestWritesToAPathThatIsNotKnown",
 	},
 	{
 		Mutant: Mutant{
-			Name: "nodes-now", Protection: "before a DaemonSet deletes pods the nodes are proven as of its reconcile", File: "pkg/wiring/view.go",
+			Name: "nodes-now", Protection: "before a DaemonSet deletes pods the nodes are proven as of its reconcile", File: "pkg/consistencystore/view.go",
 			Old: "v.exact || v.own != nil && resource == nodeResource",
 			New: "v.exact || v.own == nil && resource == nodeResource",
 		},
-		Package: "pkg/wiring", Test: "TestNodesAreProvenAsOfTheReconcile",
+		Package: "pkg/consistencystore", Test: "TestNodesAreProvenAsOfTheReconcile",
 	},
 	{
 		Mutant: Mutant{
-			Name: "one-settler", Protection: "lost answers take one goroutine for a resource", File: "pkg/wiring/settle.go",
+			Name: "one-settler", Protection: "lost answers take one goroutine for a resource", File: "pkg/consistencystore/settle.go",
 			Old: "if kick, ok := u.settling[resource]; ok {",
 			New: "if kick, ok := u.settling[resource]; ok && len(u.owners) > 8 {",
 		},
-		Package: "pkg/wiring", Test: "TestManyLostAnswersTakeOneGoroutine",
+		Package: "pkg/consistencystore", Test: "TestManyLostAnswersTakeOneGoroutine",
 	},
 	{
 		Mutant: Mutant{
-			Name: "followed", Protection: "the outcome of a lost write is not settled before a later write was made", File: "pkg/wiring/unsettled.go",
+			Name: "followed", Protection: "the outcome of a lost write is not settled before a later write was made", File: "pkg/consistencystore/unsettled.go",
 			Old: "	return !o.followed.IsZero()\n",
 			New: "	return true\n",
 		},
-		Package: "pkg/wiring", Test: "TestALostWriteIsFollowedByAnother/leader_election",
+		Package: "pkg/consistencystore", Test: "TestALostWriteIsFollowedByAnother/leader_election",
 	},
 	{
 		Mutant: Mutant{
-			Name: "lost-listed", Protection: "owners that wait for the outcome of a lost write are on /stalenessz", File: "pkg/wiring/unsettled.go",
+			Name: "lost-listed", Protection: "owners that wait for the outcome of a lost write are on /stalenessz", File: "pkg/consistencystore/unsettled.go",
 			Old: "		if out.Wants(at) {\n",
 			New: "		if out.Wants(at) && false {\n",
 		},
-		Package: "pkg/wiring", Test: "TestLostAnswersAreListed",
+		Package: "pkg/consistencystore", Test: "TestLostAnswersAreListed",
 	},
 	{
 		Mutant: Mutant{
@@ -186,7 +186,7 @@ var tested = []Tested{
 			Old: "return max(0, now.Sub(b.marks[i].at))",
 			New: "return max(0, b.marks[i].at.Sub(now))",
 		},
-		Package: "pkg/wiring", Test: "TestABacklogIsSeen",
+		Package: "pkg/sharedinformers", Test: "TestABacklogIsSeen",
 	},
 	{
 		Mutant: Mutant{
@@ -196,7 +196,7 @@ var tested = []Tested{
 			New: `	h.tell(object)
 	h.ResourceEventHandler.OnUpdate(was, object)`,
 		},
-		Package: "pkg/wiring", Test: "TestAHandlerThatHangs",
+		Package: "pkg/sharedinformers", Test: "TestAHandlerThatHangs",
 	},
 	{
 		Mutant: Mutant{
@@ -358,7 +358,7 @@ var tested = []Tested{
 			Old: "if unproven := jm.proveFailure(ctx, jobCtx); unproven != nil {",
 			New: "if unproven := jm.proveFailure(ctx, jobCtx); unproven != nil && false {",
 		},
-		Package: "pkg/wiring", Test: "TestAJobFailsByALimitOnlyIfProven/deadline,_unproven",
+		Package: "pkg/consistencystore", Test: "TestAJobFailsByALimitOnlyIfProven/deadline,_unproven",
 	},
 	{
 		Mutant: Mutant{

@@ -43,7 +43,7 @@ func (gb *GraphBuilder) followed(resource schema.GroupVersionResource, kind sche
 		return handler
 	}
 	namespaced := true // If it is unknown, it counts for every owner.
-	if mapping, err := gb.restMapper.RESTMapping(kind.GroupKind(), kind.Version); err == nil {
+	if mapping, err := gb.restMapper.RESTMapping(kind.GroupKind(), kind.Version); err == nil && mapping.Scope != nil {
 		namespaced = mapping.Scope.Name() == meta.RESTScopeNameNamespace
 	}
 	return gb.guard.Follow(consistencyutil.GraphResource{GroupVersionResource: resource, Kind: kind.GroupKind(), Namespaced: namespaced}, store, handler)

@@ -1,0 +1,96 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+)
+
+// promptly is how long a reconcile waits for proofs. A slow server must hold up neither the rest of what it does nor the
+// other owners.
+const promptly = time.Second
+
+// reply is what became of a proof that was asked for.
+type reply struct {
+	proof freshness.Proof
+	// shown says that a read of the server has shown what the reconcile has read. The proof comes later then.
+	shown bool
+	later <-chan freshness.Proof
+	// slow says that there is no proof yet.
+	slow bool
+}
+
+// ask asks for the proofs of all resources at the same time, and waits for so long for the replies. rest waits for those that
+// are missing then, and reports whether they are proofs.
+func ask(wait time.Duration, resources []schema.GroupResource, prove func(schema.GroupResource) reply) (replies map[schema.GroupResource]reply, rest func() bool) {
+	type one struct {
+		resource schema.GroupResource
+		reply    reply
+	}
+	replied := make(chan one, len(resources))
+	replies = make(map[schema.GroupResource]reply, len(resources))
+	for _, resource := range resources {
+		replies[resource] = reply{slow: true, proof: freshness.Proof{Resource: resource.WithVersion(""), Outcome: freshness.Unknown,
+			Reason: freshness.ReasonTimeout, Err: fmt.Errorf("the server has not answered within %s", wait)}}
+		go func() { replied <- one{resource, prove(resource)} }()
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for missing := len(resources); missing > 0; missing-- {
+		select {
+		case a := <-replied:
+			replies[a.resource] = a.reply
+		case <-timer.C:
+			return replies, func() bool {
+				good := true
+				for ; missing > 0; missing-- {
+					late := (<-replied).reply
+					if late.shown {
+						late.proof = <-late.later
+					}
+					good = good && late.proof.Fresh()
+				}
+				return good
+			}
+		}
+	}
+	return replies, nil
+}
+
+// asOf is what proofs are asked for by a reconcile that began then: so long before, or, if its owner has waited for slow
+// proofs until now, what those were asked for. Newer ones would take as long again.
+func (s *Store) asOf(owner types.NamespacedName, began time.Time, age time.Duration) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asOf := began.Add(-age)
+	if asOf.Before(s.since) {
+		asOf = s.since
+	}
+	r, waits := s.held.parked(holdAction, owner).(*refusal)
+	if !waits {
+		r = s.refused[owner]
+		waits = r != nil && began.Sub(r.ended) <= proofAge
+	}
+	if waits && !r.asOf.IsZero() && r.asOf.Before(asOf) {
+		return r.asOf
+	}
+	return asOf
+}
+
+// proven forgets what the owner has waited for.
+func (s *Store) proven(owner types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.refused, owner)
+	delete(s.ahead, owner)
+	if r, waits := s.held.parked(holdAction, owner).(*refusal); waits {
+		r.asOf = time.Time{}
+	}
+}

@@ -1,0 +1,80 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+)
+
+// Decide implements what consistency.Decide asks for. A live read is made once it was shown that the cache is stale, or it could
+// not be proven for promptly. What a read has refuted waits without another one until the cache has moved.
+func (r *reading) Decide(ctx context.Context, d consistency.Decision) bool {
+	s := r.store
+	if s.prover == nil || !s.registerFollowed(ctx, d.Resource) {
+		return true
+	}
+	owner := types.NamespacedName{Name: ownerOf(r.key, d.Action)}
+	v := r.viewFor(owner.Name, d.Now)
+	err := r.pass.Prove(ctx, owner.Name, d.Resource)
+	s.isWaiting(r.key, owner, err != nil)
+	var unproven *UnprovenError
+	switch {
+	case err == nil:
+		return d.Cached()
+	case !errors.As(err, &unproven) || unproven.Again():
+		return false
+	}
+	s.mu.Lock()
+	s.slow = time.Now()
+	wait := s.waitOf(owner)
+	version := v.versions[d.Resource]
+	read := wait != nil && (wait.refuted == "" || wait.refuted != version)
+	due := wait != nil && time.Since(wait.since) >= promptly
+	s.mu.Unlock()
+	if _, stale := s.shownStale(d.Resource); !read || !stale && !due || s.budget == nil {
+		return false
+	}
+	var right bool
+	err = s.budget.ReadWithin(ctx, s.name, d.Resource, liveWait, liveTimeout, func(ctx context.Context) (err error) {
+		right, err = d.Read(ctx)
+		return err
+	})
+	if err != nil {
+		klog.FromContext(ctx).V(4).Info("An action waits for a proof or a live read", "controller", s.name, "action", owner.Name, "err", err)
+		return false
+	}
+	if !right {
+		s.mu.Lock()
+		wait.refuted = version
+		s.mu.Unlock()
+	}
+	return right
+}
+
+// viewFor makes the view of an action, unless it has one.
+func (r *reading) viewFor(action string, exact bool) *view {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if v, known := r.views[action].(*view); known {
+		return v
+	}
+	v := r.viewOf().(*view)
+	v.exact = exact
+	r.views[action] = v
+	return v
+}
+
+// waitOf is why the owner waits for a proof, or has until now. mu must be held.
+func (s *Store) waitOf(owner types.NamespacedName) *refusal {
+	if r, waits := s.held.parked(holdAction, owner).(*refusal); waits {
+		return r
+	}
+	return s.refused[owner]
+}

@@ -1,0 +1,170 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
+)
+
+// decider asks for one decision about a pod, and notes what it was asked itself.
+type decider struct {
+	cached, live bool
+	err          error
+	reads        int
+}
+
+func (d *decider) decide(ctx context.Context, store *Store, key string) bool {
+	return consistency.Decide(consistency.WithReading(ctx, store, key), consistency.Decision{
+		Action: "pods/a/uid", Resource: pods, Cached: func() bool { return d.cached },
+		Read: func(context.Context) (bool, error) { d.reads++; return d.live, d.err },
+	})
+}
+
+// The cache decides if it is proven, else the server, and it may do so against the cache.
+func TestDecide(t *testing.T) {
+	for name, test := range map[string]struct {
+		proof freshness.Proof
+		decider
+		want  bool
+		reads int
+		waits bool
+	}{
+		"proven":                        {proof: fresh, decider: decider{cached: true}, want: true},
+		"proven, and wrong":             {proof: fresh},
+		"stale, and right":              {proof: stale, decider: decider{live: true}, want: true, reads: 1, waits: true},
+		"stale, and wrong":              {proof: stale, decider: decider{cached: true}, reads: 1, waits: true},
+		"stale, the server is down":     {proof: stale, decider: decider{cached: true, err: errors.New("down")}, reads: 1, waits: true},
+		"not known yet, so nobody asks": {proof: down, decider: decider{cached: true, live: true}, waits: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, queue := readingStore(t.Context(), &verdicts{of: map[schema.GroupResource]freshness.Proof{pods: test.proof}})
+				store.budget = livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst)
+				require.Equal(t, test.want, test.decide(t.Context(), store, "claim:ns/c"))
+				require.Equal(t, test.reads, test.decider.reads)
+				waits := store.held.parked(holdAction, types.NamespacedName{Name: ownerOf("claim:ns/c", "pods/a/uid")})
+				require.Equal(t, test.waits, waits != nil)
+				if test.waits {
+					require.Equal(t, "claim:ns/c", <-queue)
+				}
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// What a live read refutes is not read again until the cache has moved, and is decided once it is proven. Of the rest as much is
+// read as there is budget for, so that nothing waits for ever.
+func TestLiveReadsOfDecisionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const claims = 100
+		prover := &verdicts{of: map[schema.GroupResource]freshness.Proof{pods: stale}}
+		store, _ := readingStore(t.Context(), prover)
+		queue := make(chan string, 10*claims)
+		store.OnReady(func(key string) { queue <- key })
+		reached := version("5")
+		store.Follow(pods, &reached)
+		store.budget = livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst)
+		d := map[string]*decider{}
+		for i := range claims {
+			d[fmt.Sprintf("claim:ns/%d", i)] = &decider{cached: true, live: i > 0}
+		}
+		began := time.Now()
+		reads := func() (n int) {
+			for _, one := range d {
+				n += one.reads
+			}
+			return n
+		}
+		open := map[string]bool{}
+		for key := range d {
+			open[key] = true
+			queue <- key
+		}
+		for len(open) > 1 {
+			key := <-queue
+			if open[key] && d[key].decide(t.Context(), store, key) {
+				delete(open, key)
+			}
+			allowed := livereads.DefaultBurst + int(time.Since(began).Seconds()*float64(livereads.DefaultRate)) + 1
+			require.LessOrEqual(t, reads(), allowed)
+		}
+		require.Contains(t, open, "claim:ns/0")
+		require.InDelta(t, claims-livereads.DefaultBurst, time.Since(began).Seconds(), 10)
+		refuted := d["claim:ns/0"]
+		require.Equal(t, 1, refuted.reads, "the cache has not moved")
+
+		reached = "6"
+		time.Sleep(10 * time.Second)
+		require.False(t, refuted.decide(t.Context(), store, "claim:ns/0"))
+		require.Equal(t, 2, refuted.reads)
+		prover.of[pods] = freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "6"}
+		require.True(t, refuted.decide(t.Context(), store, "claim:ns/0"))
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+	})
+}
+
+// That a pod has another's name says nothing unless the cache has all that was there when the claim was read.
+func TestADecisionMayAskForACacheOfNow(t *testing.T) {
+	for _, now := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			asked := &askedOf{}
+			store := passStore(t.Context(), asked, nil)
+			store.OnReady(func(string) {})
+			reached := version("5")
+			store.Follow(pods, &reached)
+			time.Sleep(time.Minute)
+			began := time.Now()
+			ctx := consistency.WithReading(t.Context(), store, "claim:ns/c")
+			time.Sleep(10 * time.Millisecond)
+			require.True(t, consistency.Decide(ctx, consistency.Decision{Resource: pods, Now: now, Cached: func() bool { return true }}))
+			if now {
+				require.Equal(t, began, asked.asOf)
+			} else {
+				require.Equal(t, began.Add(-proofAge), asked.asOf)
+			}
+		})
+	}
+}
+
+// askedOf proves everything, and notes as of when.
+type askedOf struct {
+	verdicts
+	asOf time.Time
+}
+
+func (a *askedOf) Prove(_ context.Context, _ schema.GroupResource, asOf time.Time) freshness.Proof {
+	a.asOf = asOf
+	return fresh
+}
+
+// A proof that came after the reading is good for the next one only if it is no older than the first.
+func TestACacheOfNowIsProvenAheadOfTheNextReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cache := &busyCache{takes: 30 * time.Millisecond}
+		store := passStore(t.Context(), cache, nil)
+		queue := make(chan string, 9)
+		store.OnReady(func(key string) { queue <- key })
+		store.Follow(pods, cache)
+		decision := consistency.Decision{Action: "pods/a/uid", Resource: pods, Now: true, Cached: func() bool { return true }}
+		require.False(t, consistency.Decide(consistency.WithReading(t.Context(), store, "claim:ns/c"), decision))
+		require.Equal(t, "claim:ns/c", <-queue)
+		require.True(t, consistency.Decide(consistency.WithReading(t.Context(), store, "claim:ns/c"), decision))
+		require.Empty(t, store.ahead)
+	})
+}

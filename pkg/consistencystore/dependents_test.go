@@ -1,0 +1,202 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	networkingv1 "k8s.io/api/networking/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/apis/scheduling"
+	"k8s.io/kubernetes/pkg/controller/scheduling/podgroupprotection"
+	"k8s.io/kubernetes/pkg/controller/servicecidrs"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+	"k8s.io/kubernetes/pkg/controller/volume/vacprotection"
+	volumeutil "k8s.io/kubernetes/pkg/volume/util"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+)
+
+// protectedKind is a kind whose objects keep a finalizer while something uses them.
+type protectedKind struct {
+	controller string
+	object     runtime.Object
+	kind       schema.GroupVersionKind
+	finalizer  string
+	resources  []schema.GroupResource // of what may use it
+	grace      time.Duration          // that upstream waits after the deletion
+	run        func(ctx context.Context, client *fake.Clientset, factory informers.SharedInformerFactory) (start func(), err error)
+}
+
+func protectedKinds() map[string]protectedKind {
+	return map[string]protectedKind{
+		"ServiceCIDR": {
+			controller: "service-cidr", finalizer: servicecidrs.ServiceCIDRProtectionFinalizer, grace: 10 * time.Second,
+			kind:      networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR"),
+			object:    &networkingv1.ServiceCIDR{Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.200.0.0/24"}}},
+			resources: []schema.GroupResource{networkingv1.Resource("ipaddresses"), networkingv1.Resource("servicecidrs")},
+			run: func(ctx context.Context, client *fake.Clientset, factory informers.SharedInformerFactory) (func(), error) {
+				c := servicecidrs.NewController(ctx, factory.Networking().V1().ServiceCIDRs(), factory.Networking().V1().IPAddresses(), client)
+				return func() { c.Run(ctx, 1) }, nil
+			},
+		},
+		"VolumeAttributesClass": {
+			controller: "volumeattributesclass-protection", finalizer: volumeutil.VACProtectionFinalizer,
+			kind:      storagev1.SchemeGroupVersion.WithKind("VolumeAttributesClass"),
+			object:    &storagev1.VolumeAttributesClass{DriverName: "example.com"},
+			resources: []schema.GroupResource{{Resource: "persistentvolumeclaims"}, {Resource: "persistentvolumes"}},
+			run: func(ctx context.Context, client *fake.Clientset, factory informers.SharedInformerFactory) (func(), error) {
+				core := factory.Core().V1()
+				c, err := vacprotection.NewVACProtectionController(klog.FromContext(ctx), client, core.PersistentVolumeClaims(), core.PersistentVolumes(),
+					factory.Storage().V1().VolumeAttributesClasses())
+				return func() { c.Run(ctx, 1) }, err
+			},
+		},
+		"PodGroup": {
+			controller: "podgroup-protection", finalizer: scheduling.PodGroupProtectionFinalizer,
+			kind:      schedulingv1beta1.SchemeGroupVersion.WithKind("PodGroup"),
+			object:    &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}},
+			resources: []schema.GroupResource{pods},
+			run: func(ctx context.Context, client *fake.Clientset, factory informers.SharedInformerFactory) (func(), error) {
+				c, err := podgroupprotection.NewPodGroupProtectionController(klog.FromContext(ctx), factory.Scheduling().V1beta1().PodGroups(), factory.Core().V1().Pods(), client)
+				return func() { c.Run(ctx, 1) }, err
+			},
+		},
+	}
+}
+
+// A finalizer is taken off once the caches of what may use the object are proven as of its deletion, each of them, or after a while.
+func TestFinalizersWaitForProofsOfWhatMayUseTheObject(t *testing.T) {
+	for kind, k := range protectedKinds() {
+		all := map[schema.GroupResource]freshness.Proof{}
+		for _, resource := range k.resources {
+			all[resource] = fresh
+		}
+		t.Run(kind+", stock", func(t *testing.T) { k.test(t, nil, 0) })
+		t.Run(kind+", fresh", func(t *testing.T) { k.test(t, all, 0) })
+		for _, resource := range k.resources {
+			for name, one := range map[string]struct {
+				proof freshness.Proof
+				held  time.Duration
+			}{"stale": {stale, heldStale}, "cannot be proven": {down, heldUnknown}} {
+				proofs := map[schema.GroupResource]freshness.Proof{resource: one.proof}
+				for _, other := range k.resources {
+					if other != resource {
+						proofs[other] = fresh
+					}
+				}
+				t.Run(kind+", "+resource.Resource+" "+name, func(t *testing.T) { k.test(t, proofs, one.held) })
+			}
+		}
+	}
+}
+
+func (k protectedKind) test(t *testing.T, proofs map[schema.GroupResource]freshness.Proof, held time.Duration) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var store *Store
+		asked := &proofTimes{}
+		consistency.SetProvider(func(controller string, caches map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
+			if proofs == nil {
+				return consistency.NewNoopConsistencyStore()
+			}
+			require.Equal(t, k.controller, controller)
+			store = passStore(ctx, nil, caches)
+			asked.proofs, asked.store = proofs, store
+			store.name, store.prover = controller, &answers{Prover: asked}
+			return store
+		})
+		t.Cleanup(func() { consistency.SetProvider(nil) })
+		client := fake.NewClientset()
+		factory := informers.NewSharedInformerFactory(client, 0)
+		start, err := k.run(ctx, client, factory)
+		require.NoError(t, err)
+		defer func() {
+			cancel()
+			factory.Shutdown()
+			time.Sleep(10 * time.Minute)
+		}()
+		factory.Start(ctx.Done())
+		factory.WaitForCacheSync(ctx.Done())
+		go start()
+		time.Sleep(time.Minute)
+
+		object := k.object.DeepCopyObject()
+		m, err := meta.Accessor(object)
+		require.NoError(t, err)
+		deleted := time.Now()
+		m.SetName("a")
+		m.SetUID("uid")
+		m.SetFinalizers([]string{k.finalizer})
+		m.SetDeletionTimestamp(&metav1.Time{Time: deleted})
+		taken := func() time.Duration {
+			synctest.Wait()
+			for _, action := range client.Actions() {
+				if u, ok := action.(k8stesting.UpdateAction); ok && action.GetSubresource() == "" {
+					if m, err := meta.Accessor(u.GetObject()); err == nil && len(m.GetFinalizers()) == 0 {
+						return time.Since(deleted)
+					}
+				}
+				if p, ok := action.(k8stesting.PatchAction); ok && strings.Contains(string(p.GetPatch()), "$deleteFromPrimitiveList/finalizers") {
+					require.Equal(t, proofs != nil, strings.Contains(string(p.GetPatch()), `"uid":"uid"`))
+					return time.Since(deleted)
+				}
+			}
+			return 0
+		}
+		require.NoError(t, client.Tracker().Add(object))
+		var when time.Duration
+		for when == 0 && time.Since(deleted) < 10*time.Minute {
+			time.Sleep(time.Second)
+			when = taken()
+		}
+		require.NotZero(t, when, "it waits for ever")
+		require.GreaterOrEqual(t, when, k.grace+held)
+		require.LessOrEqual(t, when, k.grace+held+10*time.Second)
+		if proofs != nil {
+			require.NotEmpty(t, asked.times)
+			for _, asOf := range asked.times {
+				require.False(t, asOf.Before(deleted.Add(k.grace)), "a proof from before the deletion, by %s", deleted.Sub(asOf))
+			}
+			gvr, _ := meta.UnsafeGuessKindToResource(k.kind)
+			require.NoError(t, client.Tracker().Delete(gvr, m.GetNamespace(), "a"))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Empty(t, store.waiting)
+		}
+	})
+}
+
+// proofTimes notes as of when proofs are asked for, and says that they are of what the cache has.
+type proofTimes struct {
+	verdicts
+	proofs map[schema.GroupResource]freshness.Proof
+	store  *Store
+
+	mu    sync.Mutex
+	times []time.Time
+}
+
+func (p *proofTimes) Prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
+	p.mu.Lock()
+	p.times = append(p.times, asOf)
+	p.mu.Unlock()
+	return (&verdictOfCache{proof: p.proofs[resource], store: p.store}).Prove(ctx, resource, asOf)
+}

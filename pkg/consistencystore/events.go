@@ -1,0 +1,55 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+)
+
+// StaleCacheReason is the reason of the Warning event on an object that has waited for more than a
+// minute because a cache is stale.
+const StaleCacheReason = "StaleCache"
+
+// kinds are what the controllers' owners are, by the names under which the seam asks for stores.
+var kinds = map[string]schema.GroupVersionKind{
+	"daemonset":               {Group: "apps", Version: "v1", Kind: "DaemonSet"},
+	"horizontalpodautoscaler": {Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
+	"job":                     {Group: "batch", Version: "v1", Kind: "Job"},
+	"replicaset":              {Group: "apps", Version: "v1", Kind: "ReplicaSet"},
+	"replicationcontroller":   {Version: "v1", Kind: "ReplicationController"},
+	"statefulset":             {Group: "apps", Version: "v1", Kind: "StatefulSet"},
+}
+
+// Reporter says on an object, and in the log, that it waits and for what (gap 18).
+type Reporter struct {
+	events record.EventRecorder
+}
+
+// NewReporter returns one that records events with events; nil: it only logs.
+func NewReporter(events record.EventRecorder) *Reporter { return &Reporter{events: events} }
+
+func (r *Reporter) report(ctx context.Context, report rvtracker.StaleReport) {
+	cause := "no consistent read has shown whether the cache is stale"
+	if report.Proven {
+		cause = "a consistent read confirmed that the cache is stale"
+	}
+	klog.FromContext(ctx).Info("An object is not reconciled because a cache has not caught up", "controller", report.Controller, "owner", report.Owner,
+		"cause", cause, "wait", report.Err.Error())
+	kind, ok := kinds[report.Controller]
+	if !ok || r.events == nil {
+		return
+	}
+	version, name := kind.ToAPIVersionAndKind()
+	object := &corev1.ObjectReference{APIVersion: version, Kind: name, Namespace: report.Owner.Namespace, Name: report.Owner.Name, UID: report.OwnerUID}
+	r.events.Eventf(object, corev1.EventTypeWarning, StaleCacheReason, "Not reconciled for %s: the controller's cache of %s is at resource version %q and waits for %s; %s",
+		report.Err.Waiting.Round(time.Second), report.Err.Resource, report.Err.SeenRV, report.Err.Awaits(), cause)
+}

@@ -1,0 +1,238 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
+)
+
+var (
+	nodes  = schema.GroupResource{Resource: "nodes"}
+	fresh  = freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "5"}
+	stale  = freshness.Proof{Outcome: freshness.Stale, Events: 3}
+	denied = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonForbidden}
+	absent = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNotFound}
+	down   = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNoServer}
+)
+
+// script is a prover that answers for each resource what it is told to, and lets waiters go on demand.
+type script struct {
+	mu      sync.Mutex
+	nodes   freshness.Proof // pods are always fresh
+	release chan struct{}
+}
+
+func (s *script) Prove(_ context.Context, resource schema.GroupResource, _ time.Time) freshness.Proof {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if resource == nodes {
+		return s.nodes
+	}
+	return fresh
+}
+
+func (s *script) answer(proof freshness.Proof) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nodes = proof
+}
+
+func (s *script) Known(schema.GroupResource) (freshness.Proof, bool) { return freshness.Proof{}, false }
+
+func (*script) Wrote(schema.GroupResource, string, time.Time) {}
+
+func (s *script) Wait(context.Context, schema.GroupResource, freshness.Proof) { <-s.release }
+
+// guard puts these off.
+type guard []livereads.Wait
+
+func (g *guard) Waits() []livereads.Wait { return *g }
+
+func TestProveFresh(t *testing.T) {
+	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+	tracker := rvtracker.New(rvtracker.Options{})
+	reached := version("5")
+	store := newStore(tracker, "test", map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: &reached, pods: &reached})
+	queue := make(chan string, 2)
+	store.OnReady(func(key string) { queue <- key })
+	ctx := consistency.WithOwner(t.Context(), store, owner, "uid")
+	require.NoError(t, consistency.ProveFresh(ctx, store, nodes, pods), "nothing to prove with")
+	require.NoError(t, consistency.ProveFresh(ctx, consistency.NewNoopConsistencyStore(), nodes), "upstream's stores do not know")
+
+	prover := &script{nodes: stale, release: make(chan struct{})}
+	store.prover = prover
+	ctx = consistency.WithOwner(t.Context(), store, owner, "uid")
+	require.NoError(t, consistency.ProveFresh(ctx, store, pods))
+	reconcile := func() context.Context { return consistency.WithOwner(t.Context(), store, owner, "uid") }
+
+	err := consistency.ProveFresh(ctx, store, pods, nodes)
+	var unproven *UnprovenError
+	require.ErrorAs(t, err, &unproven)
+	require.Equal(t, owner, unproven.Owner)
+	require.True(t, consistency.Parked(err), "no retry with backoff")
+	require.False(t, consistency.Again(err), "nobody knows for how long")
+	require.Equal(t, err, consistency.ProveFresh(ctx, store, nodes), "one answer for a reconcile")
+	require.True(t, consistency.Parked(consistency.ProveFresh(reconcile(), store, nodes)), "again, while the first waits")
+	waits := rowsOf(store.Waits)
+	require.Len(t, waits, 1, "the page says who waits")
+	require.Equal(t, "ns/owner", waits[0].Owner)
+	require.Equal(t, nodes, waits[0].Resource)
+	require.Contains(t, waits[0].Why, "stale by 3 changes")
+
+	prover.answer(fresh)
+	close(prover.release)
+	require.Equal(t, "ns/owner", <-queue)
+	require.Empty(t, rowsOf(store.Waits))
+	since := time.Now().Add(-time.Minute)
+	guarded(store, &guard{{Object: "ns/pod", Resource: nodes, For: "a proof", Why: "no server", Since: since}})
+	require.Equal(t, []stalenessz.Wait{{Controller: store.name, Owner: "ns/pod", Resource: nodes, For: "a proof", Why: "no server", Since: since}},
+		rowsOf(store.Waits), "and what the guards put off")
+	ctx = reconcile()
+	require.NoError(t, consistency.ProveFresh(ctx, store, nodes))
+	require.Empty(t, queue, "one retry for an owner")
+	prover.answer(stale)
+	require.NoError(t, consistency.ProveFresh(ctx, store, nodes), "what was proven stays so for the reconcile")
+	ctx = reconcile()
+
+	// The cache caught up while it was proven: what the reconcile had read before may lack something.
+	prover.answer(freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "7"})
+	reached = "7"
+	err = consistency.ProveFresh(ctx, store, nodes)
+	require.ErrorAs(t, err, &unproven)
+	require.True(t, consistency.Again(err), "only a newer reading is wanted")
+	require.Equal(t, "ns/owner", <-queue, "at once: the next try reads what is proven")
+	require.NoError(t, consistency.ProveFresh(reconcile(), store, nodes))
+
+	// A list that was compared with a cache says nothing of that cache later.
+	prover.answer(freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "5", Exact: true})
+	require.Error(t, consistency.ProveFresh(reconcile(), store, nodes))
+	require.Equal(t, "ns/owner", <-queue)
+
+	err = consistency.ProveFresh(t.Context(), store, nodes)
+	require.Error(t, err)
+	require.False(t, consistency.Parked(err), "without an owner nobody can be put back")
+}
+
+// version is a cache at a resource version.
+type version string
+
+func (v *version) LastStoreSyncResourceVersion() string { return string(*v) }
+
+func TestFirstReconcileWaitsForProof(t *testing.T) {
+	metrics.Register()
+	for name, tc := range map[string]struct {
+		first freshness.Proof
+		waits bool
+		after time.Duration
+	}{
+		"fresh":              {first: fresh},
+		"stale":              {first: stale, waits: true},
+		"server down":        {first: down, waits: true},
+		"cannot ever be had": {first: absent},
+		"forbidden by an apiserver that has just started": {first: denied, waits: true},
+		"forbidden for long":                              {first: denied, after: freshness.HopelessAfter},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				owner := types.NamespacedName{Name: "owner"}
+				prover := &script{nodes: tc.first}
+				var woken []types.NamespacedName
+				store := newStore(rvtracker.New(rvtracker.Options{}), "test", nil)
+				s := &start{holds: store.held}
+				store.start = s
+				require.True(t, consistency.Parked(s.check(owner)), "before anything is known")
+				go s.run(t.Context(), prover, time.Now(),
+					[]schema.GroupResource{nodes, pods}, func(o types.NamespacedName) { woken = append(woken, o) })
+				time.Sleep(tc.after)
+				synctest.Wait()
+				if tc.waits {
+					require.EqualValues(t, 1, parked(t, "test", metrics.ForStart))
+					require.Empty(t, woken)
+					require.Len(t, rowsOf(store.Waits), 1)
+					require.ErrorContains(t, s.check(owner), "waits: its caches are not proven")
+					prover.answer(fresh)
+					time.Sleep(retryStart)
+					synctest.Wait()
+				}
+				require.Equal(t, []types.NamespacedName{owner}, woken)
+				require.NoError(t, s.check(owner))
+				require.Zero(t, parked(t, "test", metrics.ForStart))
+			})
+		})
+	}
+}
+
+// parked is what the metric says of a controller's parked owners.
+func parked(t *testing.T, controller, reason string) (owners float64) {
+	t.Helper()
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		for _, series := range family.GetMetric() {
+			if family.GetName() == "stale_controller_parked_owners" && testutil.LabelsMatch(series, map[string]string{"controller": controller, "reason": reason}) {
+				owners = series.GetGauge().GetValue()
+			}
+		}
+	}
+	return owners
+}
+
+// hookedStore leaves it to the test to tell of its moves.
+type hookedStore struct{}
+
+func (hookedStore) LastStoreSyncResourceVersion() string    { return "1" }
+func (hookedStore) GetByKey(string) (any, bool, error)      { return nil, false, nil }
+func (hookedStore) AddResourceVersionObserver(func(string)) {}
+func (hookedStore) AddReplaceObserver(func(string))         {}
+
+// Where nothing can ever be proven, a deletion goes on as upstream's: being stuck is as bad as acting on stale data.
+//
+//conformance:kep-5504 Risks and Mitigations: an object whose version cannot be compared does no harm
+func TestDeletionsGoOnWhereVersionsCannotBeCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+		reached := version("5")
+		store := newStore(rvtracker.New(rvtracker.Options{}), "test", map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: &reached, pods: &reached})
+		prover := &script{release: make(chan struct{})}
+		close(prover.release)
+		store.prover = prover
+		prove := func() error {
+			return consistency.ProveFresh(consistency.WithOwner(t.Context(), store, owner, "uid"), store, nodes, pods)
+		}
+		for _, why := range []freshness.Proof{down, denied, stale} {
+			prover.answer(why)
+			for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(time.Second) {
+				require.Error(t, prove(), "%s may end", why)
+			}
+		}
+		for range 2 {
+			prover.answer(freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonIncomparable})
+			require.Error(t, prove(), "it may be one opaque version among numbers")
+			time.Sleep(goOnAfter - time.Millisecond)
+			require.Error(t, prove())
+			time.Sleep(time.Millisecond)
+			require.NoError(t, prove())
+			require.NoError(t, prove(), "the next need not wait again")
+			prover.answer(fresh)
+			require.NoError(t, prove())
+		}
+	})
+}

@@ -1,0 +1,149 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
+)
+
+const (
+	// sharedFirst is how long the proof that all share is given alone: the time in which a busy cache passes a fence.
+	sharedFirst = 30 * time.Millisecond
+	// liveRate and liveBurst of the reads besides. Many deletions at once make a cache busy.
+	liveRate  = rate.Limit(5)
+	liveBurst = 20
+	// liveWait bounds the wait for that, and liveTimeout a read.
+	liveWait    = time.Millisecond
+	liveTimeout = 5 * time.Second
+	// fewOwned is up to how many pods of an owner are read, or ReplicaSets.
+	fewOwned = 100
+)
+
+// Live reads what one deletion depends on from the server. It stands in for the proof of a large cache that stands
+// still, which takes seconds.
+type Live struct {
+	client  metadata.Interface
+	version func(schema.GroupResource) (schema.GroupVersionResource, bool)
+	// few reports whether a cache has so few objects that its proof is not slow.
+	few    func(schema.GroupResource) bool
+	budget *livereads.Budget
+}
+
+// NewLive returns one that reads with config. version is that under which a resource is read; few says whether a cache has so few
+// objects that its proof is not slow.
+func NewLive(config *rest.Config, version func(schema.GroupResource) (schema.GroupVersionResource, bool), few func(schema.GroupResource) bool) (*Live, error) {
+	config = metadata.ConfigFor(config)
+	if config.UserAgent == "" {
+		config.UserAgent = rest.DefaultKubernetesUserAgent()
+	}
+	config.UserAgent += " freshness"
+	config.QPS = -1
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making the client of live reads: %w", err)
+	}
+	return &Live{client: client, version: version, few: few, budget: livereads.NewBudget(liveRate, liveBurst)}, nil
+}
+
+// reads reports whether the resource is that of the owner, or of what it controls.
+func (v *view) reads(resource schema.GroupResource) bool {
+	return v.own != nil && resource == v.own.resource || v.owned[resource] != nil
+}
+
+// shows reports whether the server has the owner, or what it controls, at the versions that the reconcile has read. It is false
+// also if that cannot be told now.
+func (l *Live) shows(ctx context.Context, controller string, v *view, resource schema.GroupResource) bool {
+	gvr, ok := l.version(resource)
+	if !ok {
+		return false
+	}
+	client := func() metadata.ResourceInterface { return l.client.Resource(gvr).Namespace(v.own.namespace) }
+	switch {
+	case v.own != nil && resource == v.own.resource:
+		// By default kube-controller-manager may list what it watches, but not get it.
+		list, err := readNow(ctx, l.budget, controller, resource, func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
+			return client().List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, v.own.name).String()})
+		})
+		return err == nil && slices.ContainsFunc(list.Items, func(now metav1.PartialObjectMetadata) bool { return read(&now) == v.own.read })
+	case v.owned[resource] != nil && v.own != nil && v.own.selector != nil && v.owned[resource].number <= fewOwned:
+		selector, err := metav1.LabelSelectorAsSelector(v.own.selector)
+		if err != nil {
+			return false
+		}
+		list, err := readNow(ctx, l.budget, controller, resource, func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
+			return client().List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+		})
+		return err == nil && v.owned[resource].unchanged() && v.owned[resource].equal(list.Items)
+	}
+	return false
+}
+
+// ReadLive implements consistency.LiveReadStore by the budget that all guards share.
+func (s *Store) ReadLive(ctx context.Context, resource schema.GroupResource, read func(context.Context) error) error {
+	if s.budget == nil {
+		return read(ctx)
+	}
+	return s.budget.ReadWithin(ctx, s.name, resource, promptly, liveTimeout, read)
+}
+
+// readNow makes a read, unless the budget is spent.
+func readNow[T any](ctx context.Context, budget *livereads.Budget, controller string, resource schema.GroupResource, read func(context.Context) (T, error)) (out T, err error) {
+	err = budget.ReadWithin(ctx, controller, resource, liveWait, liveTimeout, func(ctx context.Context) (err error) {
+		out, err = read(ctx)
+		return err
+	})
+	return out, err
+}
+
+// proveOrRead is the proof that all share, or a read of what this deletion depends on if that comes first.
+func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupResource, asOf time.Time) reply {
+	if s.live == nil || !v.reads(resource) || s.live.few(resource) {
+		return reply{proof: s.prover.Prove(ctx, resource, asOf)}
+	}
+	proofs := make(chan freshness.Proof, 1)
+	go func() { proofs <- s.prover.Prove(ctx, resource, asOf) }()
+	timer := time.NewTimer(sharedFirst)
+	defer timer.Stop()
+	select {
+	case proof := <-proofs:
+		return reply{proof: proof}
+	case <-timer.C:
+	}
+	if s.live.shows(ctx, s.name, v, resource) {
+		return reply{shown: true, later: proofs}
+	}
+	return reply{proof: <-proofs}
+}
+
+// selectorOf is which pods an owner may have.
+func selectorOf(owner metav1.Object) *metav1.LabelSelector {
+	switch o := owner.(type) {
+	case *apps.DaemonSet:
+		return o.Spec.Selector
+	case *apps.Deployment:
+		return o.Spec.Selector
+	case *apps.StatefulSet:
+		return o.Spec.Selector
+	case *apps.ReplicaSet:
+		return o.Spec.Selector
+	case *batch.Job:
+		return o.Spec.Selector
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	coordv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
+	"github.com/fresh-kcm/fresh-kcm/pkg/nodebreaker"
+)
+
+const (
+	// nodeLifecycle is the name under which node lifecycle asks for its store.
+	nodeLifecycle = "nodelifecycle"
+	// startLimit is how long the first pass over the nodes waits for caches as new as the start of
+	// leadership. Each disruptive action of a pass has a later proof of its own, and a cache that is
+	// stale from the start must not hide dead nodes.
+	startLimit = 10 * time.Second
+	// LeasesUnverifiedReason is the reason of the Warning event on the namespace of the leases when for
+	// more than a minute dead nodes could not be told from live ones.
+	LeasesUnverifiedReason = "LeasesUnverified"
+)
+
+var (
+	leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+	nodeResource  = schema.GroupResource{Resource: "nodes"}
+)
+
+// NodeStore is node lifecycle's consistency store: the one that also has a breaker.
+type NodeStore struct {
+	*Store
+	budget  *livereads.Budget
+	prove   func(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof
+	reached func(resourceVersion string) bool
+	report  func(ctx context.Context, cause string)
+}
+
+// newNodeStore returns a store whose breaker proves what it must by prove, and reads what cannot be
+// proven within the budget.
+func newNodeStore(store *Store, budget *livereads.Budget, prove func(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof) *NodeStore {
+	return &NodeStore{Store: store, budget: budget, prove: prove, reached: func(string) bool { return false }}
+}
+
+// EnsureReady returns nil: the breaker decides at the beginning of each pass, for all nodes at once.
+func (s *NodeStore) EnsureReady(types.NamespacedName) error { return nil }
+
+// NodeBreaker is what consistency.NewNodeBreaker asks for.
+func (s *NodeStore) NodeBreaker(client clientset.Interface, grace time.Duration) consistency.NodeBreaker {
+	nodes := guarded(s.Store, nodebreaker.NewNodes(nodebreaker.NodesOptions{
+		Controller: s.name,
+		Grace:      grace,
+		Prove:      s.prove,
+		Reached:    s.reached,
+		Lease: func(name string) *coordv1.Lease {
+			return lookup[*coordv1.Lease](s, leaseResource, corev1.NamespaceNodeLease+"/"+name)
+		},
+		Node: func(name string) *corev1.Node { return lookup[*corev1.Node](s, nodeResource, name) },
+		ListLeases: func(ctx context.Context, opts metav1.ListOptions) (*coordv1.LeaseList, error) {
+			c := client.CoordinationV1()
+			if r := single(c.RESTClient()); r != nil {
+				return into(ctx, r.Namespace(corev1.NamespaceNodeLease).Resource("leases").VersionedParams(&opts, scheme.ParameterCodec), &coordv1.LeaseList{})
+			}
+			return c.Leases(corev1.NamespaceNodeLease).List(ctx, opts)
+		},
+		GetLease: func(ctx context.Context, name string) (*coordv1.Lease, error) {
+			c := client.CoordinationV1()
+			if r := single(c.RESTClient()); r != nil {
+				return into(ctx, r.Namespace(corev1.NamespaceNodeLease).Resource("leases").Name(name), &coordv1.Lease{})
+			}
+			return c.Leases(corev1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
+		},
+		GetNode: func(ctx context.Context, name string) (*corev1.Node, error) {
+			c := client.CoreV1()
+			if r := single(c.RESTClient()); r != nil {
+				return into(ctx, r.Resource("nodes").Name(name), &corev1.Node{})
+			}
+			return c.Nodes().Get(ctx, name, metav1.GetOptions{})
+		},
+		Budget: s.budget,
+		Report: s.report,
+	}))
+	return &nodeBreaker{Nodes: nodes, start: s.start}
+}
+
+// single begins a request that is not sent again if the server is busy: each sending is one of the budget.
+// It returns nil for a client that is none.
+func single(c rest.Interface) *rest.Request {
+	if r, ok := c.(*rest.RESTClient); ok && r != nil {
+		return r.Get().MaxRetries(0)
+	}
+	return nil
+}
+
+func into[T runtime.Object](ctx context.Context, r *rest.Request, out T) (T, error) {
+	return out, r.Do(ctx).Into(out)
+}
+
+// lookup reads a controller's cache.
+func lookup[T any](s *NodeStore, resource schema.GroupResource, key string) (none T) {
+	store, ok := s.caches[resource].(cache.Store)
+	if !ok {
+		return none
+	}
+	object, _, _ := store.GetByKey(key)
+	found, _ := object.(T)
+	return found
+}
+
+// allNodes stands for a pass among what waits for the start of leadership.
+var allNodes = types.NamespacedName{Name: "all nodes"}
+
+// nodeBreaker holds the first pass back until the caches are as new as the start of leadership.
+type nodeBreaker struct {
+	*nodebreaker.Nodes
+	start *start // nil: the first pass waits for nothing
+
+	since sync.Once
+	until time.Time
+}
+
+// BeginPass reports whether the pass may be made; see nodebreaker.Nodes.
+func (b *nodeBreaker) BeginPass(ctx context.Context) bool {
+	if b.start != nil && !b.start.done.Load() {
+		b.since.Do(func() { b.until = time.Now().Add(startLimit) })
+		if time.Now().Before(b.until) {
+			_ = b.start.check(allNodes)
+			klog.FromContext(ctx).Info("The first pass over the nodes waits until the caches are as new as the start of leadership", "atMost", startLimit)
+			return false
+		}
+		b.start.holds.release(holdStart, allNodes)
+	}
+	return b.Nodes.BeginPass(ctx)
+}
+
+// reportNodes says that node lifecycle has waited for more than a minute.
+func (r *Reporter) reportNodes(_ context.Context, cause string) {
+	if r.events == nil {
+		return
+	}
+	object := &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: corev1.NamespaceNodeLease}
+	r.events.Event(object, corev1.EventTypeWarning, LeasesUnverifiedReason, fmt.Sprintf("Node health could not be verified for over a minute; no node will be marked Unknown: %s", cause))
+}

@@ -1,0 +1,142 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/controller"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+)
+
+var replicaSetResource = schema.GroupResource{Group: "apps", Resource: "replicasets"}
+
+// owned are the objects of one resource that an owner controls, a Deployment's pods through its ReplicaSets: so many, when the
+// cache was at this version or later.
+type owned struct {
+	cache   cache.Indexer
+	version string
+	number  int
+	// list reads them from the cache, and by are the UIDs of those that control them.
+	list func() ([]any, error)
+	by   map[types.UID]bool
+}
+
+// ownPods are the pods that an owner controls itself, nil if that is unknown.
+func (s *Store) ownPods(versions map[schema.GroupResource]string, namespace, kind string, owner metav1.Object) *owned {
+	indexer, ok := s.caches[podResource].(cache.Indexer)
+	if !ok {
+		return nil
+	}
+	index := controller.PodControllerIndexKey(namespace, &metav1.OwnerReference{Kind: kind, Name: owner.GetName(), UID: owner.GetUID()})
+	keys, err := indexer.IndexKeys(controller.PodControllerIndex, index)
+	if err != nil {
+		return nil
+	}
+	return &owned{cache: indexer, version: versions[podResource], number: len(keys), by: map[types.UID]bool{owner.GetUID(): true},
+		list: func() ([]any, error) { return indexer.ByIndex(controller.PodControllerIndex, index) }}
+}
+
+// ownedByDeployment are the ReplicaSets that a Deployment controls, and the pods that those control. A ReplicaSet that comes
+// later shows by the proof of the ReplicaSets, which is asked for with that of the pods.
+func (s *Store) ownedByDeployment(versions map[schema.GroupResource]string, deployment metav1.Object) map[schema.GroupResource]*owned {
+	indexer, ok := s.caches[replicaSetResource].(cache.Indexer)
+	if !ok {
+		return nil
+	}
+	namespace, uid := deployment.GetNamespace(), deployment.GetUID()
+	list := func() (sets []any, err error) {
+		all, err := indexer.ByIndex(cache.NamespaceIndex, namespace)
+		for _, item := range all {
+			if set, err := meta.Accessor(item); err == nil {
+				if ref := metav1.GetControllerOfNoCopy(set); ref != nil && ref.UID == uid {
+					sets = append(sets, item)
+				}
+			}
+		}
+		return sets, err
+	}
+	sets, err := list()
+	if err != nil {
+		return nil
+	}
+	out := map[schema.GroupResource]*owned{
+		replicaSetResource: {cache: indexer, version: versions[replicaSetResource], number: len(sets), list: list, by: map[types.UID]bool{uid: true}},
+	}
+	pods := &owned{version: versions[podResource], by: map[types.UID]bool{}}
+	var lists []func() ([]any, error)
+	for _, item := range sets {
+		set := item.(metav1.Object) // as list has seen
+		of := s.ownPods(versions, namespace, "ReplicaSet", set)
+		if of == nil {
+			return out
+		}
+		pods.cache = of.cache
+		pods.number += of.number
+		pods.by[set.GetUID()] = true
+		lists = append(lists, of.list)
+	}
+	if len(lists) == 0 {
+		return out
+	}
+	pods.list = func() (all []any, err error) {
+		for _, list := range lists {
+			some, err := list()
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, some...)
+		}
+		return all, nil
+	}
+	out[podResource] = pods
+	return out
+}
+
+// unchanged says that none has come, gone or changed. One that was replaced shows by the version of the other; a cache
+// that went back says nothing. Of what is unknown it is false.
+func (o *owned) unchanged() bool {
+	if o == nil || !freshness.Passed(o.cache.LastStoreSyncResourceVersion(), o.version) {
+		return false
+	}
+	items, err := o.list()
+	if err != nil || len(items) != o.number {
+		return false
+	}
+	for _, item := range items {
+		object, err := meta.Accessor(item)
+		if err != nil || !freshness.Passed(o.version, object.GetResourceVersion()) {
+			return false
+		}
+	}
+	return true
+}
+
+// equal says that what the server has of them is what the cache has, at the same versions.
+func (o *owned) equal(served []metav1.PartialObjectMetadata) bool {
+	cached, err := o.list()
+	if err != nil {
+		return false
+	}
+	versions := map[types.UID]string{}
+	for _, item := range cached {
+		if object, err := meta.Accessor(item); err == nil {
+			versions[object.GetUID()] = object.GetResourceVersion()
+		}
+	}
+	number := 0
+	for i := range served {
+		if ref := metav1.GetControllerOfNoCopy(&served[i]); ref == nil || !o.by[ref.UID] {
+			continue
+		}
+		if number++; versions[served[i].UID] != served[i].ResourceVersion {
+			return false
+		}
+	}
+	return number == o.number
+}

@@ -1,0 +1,279 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+)
+
+// A value that is published, such as what a quota has used, is held back for so long at most: a value that never changes
+// does as much harm as one from a stale cache.
+const (
+	// heldUnknown is while it is not known whether the cache is stale, heldStale while it was shown to be.
+	heldUnknown = time.Minute
+	heldStale   = 5 * time.Minute
+	// heldFirst is for a value that there is none of yet.
+	heldFirst = 10 * time.Second
+)
+
+const (
+	// briefly is how long a worker waits for the proof of a value.
+	briefly = 100 * time.Millisecond
+	// slowFor is for how long proofs count as slow after one that a worker has waited for and not had.
+	slowFor = time.Second
+)
+
+// cronJob is the controller whose Jobs are due all at one moment, and not long after it.
+const cronJob = "cronjob"
+
+// purpose is what the controller's proofs are for.
+func (s *Store) purpose() string {
+	switch s.name {
+	case "resourcequota":
+		return "to lower what is used"
+	case "horizontalpodautoscaler":
+		return "to lower replicas"
+	case "endpoint":
+		return "to delete Endpoints"
+	case "deployment":
+		return "to start other pods, or to scale a ReplicaSet down or delete it"
+	case "disruption":
+		return "to allow more disruptions"
+	case "attachdetach":
+		return "to detach volumes by force"
+	case cronJob:
+		return "to run a Job, or delete one that has finished"
+	case "resourceclaim":
+		return "to release a claim"
+	case "service-cidr", "volumeattributesclass-protection", "podgroup-protection":
+		return "to take off a finalizer"
+	}
+	return "to delete pods"
+}
+
+// followed is a cache that a controller reads besides those that its store was made with.
+type followed struct {
+	consistency.LastSyncRVGetter
+	registered bool
+}
+
+// Follow implements what consistency.Follow asks for. It costs nothing until something of the resource is to be proven.
+func (s *Store) Follow(resource schema.GroupResource, c consistency.LastSyncRVGetter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.followed == nil {
+		s.followed = map[schema.GroupResource]*followed{}
+	}
+	if f := s.followed[resource]; f == nil || f.LastSyncRVGetter != c {
+		s.followed[resource] = &followed{LastSyncRVGetter: c}
+	}
+}
+
+// registerFollowed has the prover look at a cache that is followed. It is false for one that is not.
+func (s *Store) registerFollowed(ctx context.Context, resource schema.GroupResource) bool {
+	s.mu.Lock()
+	f := s.followed[resource]
+	first := f != nil && !f.registered
+	if first {
+		f.registered = true
+	}
+	s.mu.Unlock()
+	if store, ok := s.followedStore(f); first && ok && s.register != nil {
+		if err := s.register(resource, store); err != nil {
+			klog.FromContext(ctx).Error(err, "A cache cannot be proven fresh", "controller", s.name, "resource", resource)
+		}
+	}
+	return f != nil
+}
+
+func (*Store) followedStore(f *followed) (cache.Store, bool) {
+	if f == nil {
+		return nil, false
+	}
+	store, ok := f.LastSyncRVGetter.(cache.Store)
+	return store, ok
+}
+
+// Reading implements what consistency.WithReading asks for.
+func (s *Store) Reading(key string) consistency.Pass {
+	s.mu.Lock()
+	ahead := slices.Collect(maps.Keys(s.waiting[key]))
+	caches := maps.Clone(s.followed)
+	s.mu.Unlock()
+	for _, owner := range ahead {
+		s.proveAhead(owner)
+	}
+	v := &view{at: time.Now(), patience: s.patience(), versions: make(map[schema.GroupResource]string, len(caches))}
+	for resource, c := range caches {
+		v.versions[resource] = c.LastStoreSyncResourceVersion()
+	}
+	return &reading{pass: pass{store: s, view: v, views: map[string]any{}}, key: key}
+}
+
+// ForgetReading implements what consistency.ForgetReading asks for.
+func (s *Store) ForgetReading(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for owner := range s.waiting[key] {
+		delete(s.ahead, owner)
+		delete(s.refused, owner)
+	}
+	delete(s.waiting, key)
+}
+
+// isWaiting notes that a value of the object with this key waits, or does no longer.
+func (s *Store) isWaiting(key string, owner types.NamespacedName, is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.waiting[key]
+	switch {
+	case is && of == nil:
+		if s.waiting == nil {
+			s.waiting = map[string]map[types.NamespacedName]struct{}{}
+		}
+		s.waiting[key] = map[types.NamespacedName]struct{}{owner: {}}
+	case is:
+		of[owner] = struct{}{}
+	case of != nil:
+		if delete(of, owner); len(of) == 0 {
+			delete(s.waiting, key)
+		}
+	}
+}
+
+// reading is what is read from the caches for one object, whose values are proven by themselves, as for owners with the names
+// of the object and the value.
+type reading struct {
+	pass
+	key string
+}
+
+// ownerOf is how a value of the object with this key is named among what waits.
+func ownerOf(key, action string) string { return strings.TrimSuffix(key+" "+action, " ") }
+
+// queueKey is the key on the controller's queue.
+func queueKey(owner types.NamespacedName) string {
+	k, _, _ := strings.Cut(key(owner), " ")
+	return k
+}
+
+// Prove implements consistency.Pass. What is not followed is not proven. It returns nil, too, once the value was held back for
+// as long as one may be.
+func (r *reading) Prove(ctx context.Context, action string, resources ...schema.GroupResource) error {
+	return r.prove(ctx, action, heldUnknown, heldStale, resources)
+}
+
+// ProveFirst implements what consistency.ProveFirst asks for.
+func (r *reading) ProveFirst(ctx context.Context, action string, resources ...schema.GroupResource) error {
+	return r.prove(ctx, action, heldFirst, heldFirst, resources)
+}
+
+// ProveExact implements what consistency.Dependents asks for: as Prove, by a proof that is no older than the reading.
+func (r *reading) ProveExact(ctx context.Context, action string, resources ...schema.GroupResource) error {
+	if r.store.prover != nil {
+		r.viewFor(ownerOf(r.key, action), true)
+	}
+	return r.Prove(ctx, action, resources...)
+}
+
+func (r *reading) prove(ctx context.Context, action string, unknown, stale time.Duration, resources []schema.GroupResource) error {
+	s := r.store
+	if s.prover == nil {
+		return nil
+	}
+	var known []schema.GroupResource
+	for _, resource := range resources {
+		if s.registerFollowed(ctx, resource) {
+			known = append(known, resource)
+		}
+	}
+	if len(known) == 0 {
+		return nil
+	}
+	name := ownerOf(r.key, action)
+	owner := types.NamespacedName{Name: name}
+	err := r.pass.Prove(ctx, name, known...)
+	s.isWaiting(r.key, owner, err != nil)
+	var unproven *UnprovenError
+	if !errors.As(err, &unproven) || unproven.Again() {
+		return err
+	}
+	s.wasSlow()
+	waits, ok := s.held.parked(holdAction, owner).(*refusal)
+	limit := unknown
+	for _, resource := range known {
+		if _, shown := s.shownStale(resource); shown {
+			limit = stale
+		}
+	}
+	if !ok || time.Since(waits.since) < limit {
+		return err
+	}
+	klog.FromContext(ctx).Info("A value was held back for as long as it may be, and is published though its cache is not proven fresh", "controller", s.name,
+		"value", name, "after", limit, "proof", unproven.Proof.String())
+	return nil
+}
+
+// wasSlow notes that a worker has waited for the proof of a value and had none.
+func (s *Store) wasSlow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slow = time.Now()
+}
+
+// patience is how long a worker waits for the proof of a value: as many values that need none may be behind it in the queue.
+// Once one has come late, those that follow wait for nothing, and come back with the proof that it asked for.
+func (s *Store) patience() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.slow) < slowFor {
+		return time.Millisecond
+	}
+	return briefly
+}
+
+// shownStale is the proof that the cache of the resource is stale, if that was the last answer about it.
+func (s *Store) shownStale(resource schema.GroupResource) (freshness.Proof, bool) {
+	answers, ok := s.prover.(*answers)
+	if !ok {
+		return freshness.Proof{}, false
+	}
+	answers.mu.Lock()
+	defer answers.mu.Unlock()
+	proof := answers.last[resource]
+	return proof, proof.Outcome == freshness.Stale
+}
+
+// answers are those of a prover, the last of each resource, also those that nobody has waited for.
+type answers struct {
+	Prover
+
+	mu   sync.Mutex
+	last map[schema.GroupResource]freshness.Proof
+}
+
+func (a *answers) Prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
+	proof := a.Prover.Prove(ctx, resource, asOf)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.last == nil {
+		a.last = map[schema.GroupResource]freshness.Proof{}
+	}
+	a.last[resource] = proof
+	return proof
+}

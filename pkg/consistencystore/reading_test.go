@@ -1,0 +1,179 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+)
+
+// verdicts proves each resource as it is told to. Who waits is let go after a second.
+type verdicts struct {
+	of map[schema.GroupResource]freshness.Proof
+
+	mu    sync.Mutex
+	asked []schema.GroupResource
+}
+
+func (v *verdicts) Prove(_ context.Context, resource schema.GroupResource, _ time.Time) freshness.Proof {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.asked = append(v.asked, resource)
+	return v.of[resource]
+}
+
+func (*verdicts) Known(schema.GroupResource) (freshness.Proof, bool) { return freshness.Proof{}, false }
+
+func (*verdicts) Wrote(schema.GroupResource, string, time.Time) {}
+
+func (*verdicts) Wait(context.Context, schema.GroupResource, freshness.Proof) {
+	time.Sleep(time.Second)
+}
+
+// readingStore follows both caches, and has the queue.
+func readingStore(ctx context.Context, p Prover) (*Store, chan string) {
+	s := passStore(ctx, p, nil)
+	queue := make(chan string, 100)
+	s.OnReady(func(key string) { queue <- key })
+	for _, resource := range []schema.GroupResource{nodes, pods} {
+		reached := version("5")
+		s.Follow(resource, &reached)
+	}
+	return s, queue
+}
+
+// A value waits for the caches that it is counted by, others of its object do not, and the key on the queue is the object's.
+func TestAValueWaitsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		prover := &verdicts{of: map[schema.GroupResource]freshness.Proof{nodes: stale, pods: fresh}}
+		store, queue := readingStore(t.Context(), prover)
+		ctx := consistency.WithReading(t.Context(), store, "ns/quota")
+		require.NoError(t, consistency.ProvePass(ctx, "pods", pods))
+		err := consistency.ProvePass(ctx, "count/nodes", nodes)
+		require.Error(t, err)
+		require.False(t, consistency.Again(err))
+		require.NoError(t, consistency.ProvePass(ctx, "pods", pods), "what was proven stays so")
+		require.NoError(t, consistency.ProvePass(ctx, "widgets", schema.GroupResource{Resource: "widgets"}), "what is not followed is as upstream's")
+		require.Equal(t, "ns/quota", <-queue)
+
+		prover.of[nodes] = fresh
+		ctx = consistency.WithReading(t.Context(), store, "ns/quota")
+		require.NoError(t, consistency.ProvePass(ctx, "count/nodes", nodes))
+		require.Empty(t, store.refused)
+	})
+}
+
+// No value waits for ever, however it is with its cache.
+func TestAValueIsHeldForALimitedTime(t *testing.T) {
+	for name, test := range map[string]struct {
+		proof freshness.Proof
+		first bool
+		want  time.Duration
+	}{
+		"unknown":                  {proof: down, want: heldUnknown},
+		"stale":                    {proof: stale, want: heldStale},
+		"no value yet":             {proof: stale, first: true, want: heldFirst},
+		"nothing can ever be told": {proof: absent, want: goOnAfter},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, queue := readingStore(t.Context(), &verdicts{of: map[schema.GroupResource]freshness.Proof{pods: test.proof}})
+				prove := consistency.ProvePass
+				if test.first {
+					prove = consistency.ProveFirst
+				}
+				began := time.Now()
+				for prove(consistency.WithReading(t.Context(), store, "ns/quota"), "pods", pods) != nil {
+					require.Less(t, time.Since(began), 10*time.Minute)
+					require.Equal(t, "ns/quota", <-queue)
+				}
+				require.InDelta(t, test.want.Seconds(), time.Since(began).Seconds(), 2)
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// A cache that moves all the time is proven before it is read the next time.
+func TestABusyCacheIsProvenAheadOfTheNextReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cache := &busyCache{takes: 30 * time.Millisecond}
+		store := passStore(t.Context(), cache, nil)
+		queue := make(chan string, 9)
+		store.OnReady(func(key string) { queue <- key })
+		store.Follow(pods, cache)
+		err := consistency.ProvePass(consistency.WithReading(t.Context(), store, "ns/budget"), "", pods)
+		require.True(t, consistency.Again(err))
+		require.Equal(t, "ns/budget", <-queue)
+		require.NoError(t, consistency.ProvePass(consistency.WithReading(t.Context(), store, "ns/budget"), "", pods))
+		require.Empty(t, store.ahead)
+	})
+}
+
+// slowCache lets who waits go after a second.
+type slowCache struct{ *busyCache }
+
+func (slowCache) Wait(context.Context, schema.GroupResource, freshness.Proof) {
+	time.Sleep(time.Second)
+}
+
+// A slow proof keeps no worker from the values behind, and is good for the reading that follows it.
+func TestASlowProofOfAValueHoldsNoWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cache := slowCache{&busyCache{takes: 1700 * time.Millisecond, turn: make(chan struct{}, 1)}}
+		store := passStore(t.Context(), cache, nil)
+		queue := make(chan string, 9)
+		store.OnReady(func(key string) { queue <- key })
+		store.Follow(pods, cache)
+		began := time.Now()
+		for _, key := range []string{"ns/a", "ns/b", "ns/c"} {
+			require.Error(t, consistency.ProvePass(consistency.WithReading(t.Context(), store, key), "", pods))
+		}
+		require.Less(t, time.Since(began), 2*briefly)
+		for waiting := 3; waiting > 0; {
+			key := <-queue
+			if consistency.ProvePass(consistency.WithReading(t.Context(), store, key), "", pods) == nil {
+				waiting--
+			}
+		}
+		require.Less(t, time.Since(began), 3*time.Second, "one proof is good for all")
+		require.LessOrEqual(t, len(cache.fences), 2)
+	})
+}
+
+// What is kept of values that wait is found by their object, and goes with it, or with the proof.
+func TestWaitingValuesAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		prover := &verdicts{of: map[schema.GroupResource]freshness.Proof{pods: stale, nodes: stale}}
+		store, queue := readingStore(t.Context(), prover)
+		for _, quota := range []string{"ns/gone", "ns/stays"} {
+			ctx := consistency.WithReading(t.Context(), store, quota)
+			require.Error(t, consistency.ProvePass(ctx, "pods", pods))
+			require.Error(t, consistency.ProvePass(ctx, "count/nodes", nodes))
+		}
+		require.Len(t, store.waiting["ns/gone"], 2)
+		for range 4 {
+			<-queue
+		}
+		store.ForgetReading("ns/gone")
+		require.Len(t, store.waiting, 1)
+		require.Len(t, store.refused, 2, "those of the other quota")
+		prover.of[pods], prover.of[nodes] = fresh, fresh
+		ctx := consistency.WithReading(t.Context(), store, "ns/stays")
+		require.NoError(t, consistency.ProvePass(ctx, "pods", pods))
+		require.NoError(t, consistency.ProvePass(ctx, "count/nodes", nodes))
+		require.Empty(t, store.waiting)
+		require.Empty(t, store.refused)
+	})
+}

@@ -1,0 +1,254 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
+)
+
+// call is what a store was told.
+type call struct {
+	owner    types.NamespacedName
+	ownerUID types.UID
+	resource string
+	rv       string               // of a write
+	key      types.NamespacedName // of a deletion
+	uid      types.UID
+	fence    bool // rv is one that a write was made at
+}
+
+// deafStore is a store of ours that takes nothing into account.
+type deafStore struct {
+	consistency.NoopConsistencyStore
+}
+
+var _ transport.Store = &deafStore{}
+
+func (deafStore) Sending(schema.GroupResource) rvtracker.Sent { return rvtracker.Sent{} }
+func (deafStore) Wrote(types.NamespacedName, types.UID, schema.GroupResource, metav1.ObjectMeta, rvtracker.Sent) {
+}
+func (deafStore) Deleted(types.NamespacedName, types.UID, schema.GroupResource, types.NamespacedName, types.UID) {
+}
+func (deafStore) Fenced(schema.GroupResource, string, time.Time) {}
+func (deafStore) Recorded(types.NamespacedName, bool)            {}
+func (deafStore) Untracked(types.NamespacedName, types.UID)      {}
+func (deafStore) Unsettled(types.NamespacedName, types.UID, schema.GroupResource, time.Duration) (tracked, again bool) {
+	return false, false
+}
+
+// listener is a consistency store that remembers what it was told.
+type listener struct {
+	deafStore
+	calls []call
+}
+
+func (l *listener) Wrote(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, answer metav1.ObjectMeta, _ rvtracker.Sent) {
+	l.WroteAt(owner, ownerUID, resource, answer.ResourceVersion)
+}
+
+func (l *listener) WroteAt(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, rv string) {
+	l.calls = append(l.calls, call{owner: owner, ownerUID: ownerUID, resource: resource.String(), rv: rv})
+}
+
+func (l *listener) Deleted(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, key types.NamespacedName, uid types.UID) {
+	l.calls = append(l.calls, call{owner: owner, ownerUID: ownerUID, resource: resource.String(), key: key, uid: uid})
+}
+
+func (l *listener) Fenced(resource schema.GroupResource, rv string, sent time.Time) {
+	if !sent.IsZero() && !sent.After(time.Now()) {
+		l.calls = append(l.calls, call{resource: resource.String(), rv: rv, fence: true})
+	}
+}
+
+func (l *listener) Untracked(owner types.NamespacedName, ownerUID types.UID) {
+	l.calls = append(l.calls, call{owner: owner, ownerUID: ownerUID})
+}
+
+// answering returns a client, made as the controllers' clients are, of a server that gives one answer.
+func answering(t *testing.T, contentType string, code int, object runtime.Object) kubernetes.Interface {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), contentType)
+		if !ok {
+			t.Errorf("no serializer for %s", contentType)
+		}
+		w.Header().Set("Content-Type", contentType)
+		w.WriteHeader(code)
+		encoder := scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersions{corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion, metav1.SchemeGroupVersion})
+		if err := encoder.Encode(object, w); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	builder := transport.Clients(clientbuilder.SimpleControllerClientBuilder{ClientConfig: &rest.Config{
+		Host:          server.URL,
+		ContentConfig: rest.ContentConfig{ContentType: contentType, AcceptContentTypes: contentType},
+	}}, nil)
+	client, err := builder.Client("test")
+	require.NoError(t, err)
+	return client
+}
+
+func TestWritesAreRecorded(t *testing.T) {
+	owner, ownerUID := types.NamespacedName{Namespace: "ns", Name: "owner"}, types.UID("owner-uid")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "pod-uid", ResourceVersion: "7"}}
+	gone := &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: "pod", Kind: "pods", UID: "pod-uid"}}
+	terminating := pod.DeepCopy()
+	terminating.DeletionTimestamp = new(metav1.Now())
+	told := &metav1.Status{Status: metav1.StatusSuccess, ListMeta: metav1.ListMeta{ResourceVersion: "9"}, Details: gone.Details}
+	silent := &metav1.Status{Status: metav1.StatusSuccess}
+	wrote := []call{{owner: owner, ownerUID: ownerUID, resource: "pods", rv: "7"}}
+	deleted := []call{{owner: owner, ownerUID: ownerUID, resource: "pods", key: types.NamespacedName{Namespace: "ns", Name: "pod"}, uid: "pod-uid"}}
+
+	untracked := []call{{owner: owner, ownerUID: ownerUID}}
+	deletePod := func(ctx context.Context, c kubernetes.Interface) error {
+		return c.CoreV1().Pods("ns").Delete(ctx, "pod", metav1.DeleteOptions{})
+	}
+	deletePods := func(ctx context.Context, c kubernetes.Interface) error {
+		return c.CoreV1().Pods("ns").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	}
+
+	tests := map[string]struct {
+		answer  runtime.Object
+		code    int
+		do      func(ctx context.Context, c kubernetes.Interface) error
+		want    []call
+		wantErr bool
+	}{
+		"create": {answer: pod, do: func(ctx context.Context, c kubernetes.Interface) error {
+			got, err := c.CoreV1().Pods("ns").Create(ctx, &corev1.Pod{}, metav1.CreateOptions{})
+			require.Equal(t, types.UID("pod-uid"), got.UID, "the controller still gets the answer")
+			return err
+		}, want: append(wrote[:1:1], call{resource: "pods", rv: "7", fence: true})},
+		"update status": {answer: pod, do: func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Pods("ns").UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+			return err
+		}, want: wrote},
+		"update of an older one": {answer: pod, do: func(ctx context.Context, c kubernetes.Interface) error {
+			older := pod.DeepCopy()
+			older.ResourceVersion = "6"
+			_, err := c.CoreV1().Pods("ns").UpdateStatus(ctx, older, metav1.UpdateOptions{})
+			return err
+		}, want: append(wrote[:1:1], call{resource: "pods", rv: "7", fence: true})},
+		"update of any": {answer: pod, do: func(ctx context.Context, c kubernetes.Interface) error {
+			anyOf := pod.DeepCopy()
+			anyOf.ResourceVersion = ""
+			_, err := c.CoreV1().Pods("ns").Update(ctx, anyOf, metav1.UpdateOptions{})
+			return err
+		}, want: wrote},
+		"patch": {answer: pod, do: func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Pods("ns").Patch(ctx, "pod", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
+			return err
+		}, want: wrote},
+		"graceful delete":                     {answer: terminating, do: deletePod, want: append(wrote[:1:1], deleted...)},
+		"immediate delete":                    {answer: gone, do: deletePod, want: deleted},
+		"immediate delete, version told":      {answer: told, do: deletePod, want: []call{{owner: owner, ownerUID: ownerUID, resource: "pods", rv: "9"}, deleted[0]}},
+		"immediate delete, object as it was":  {answer: pod, do: deletePod, want: append(wrote[:1:1], deleted...)},
+		"immediate delete, nothing told":      {answer: silent, do: deletePod, want: untracked},
+		"delete of what cannot be waited for": {answer: silent, do: deletePods, want: untracked},
+		"dry run": {answer: pod, do: func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Pods("ns").Create(ctx, &corev1.Pod{}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		}},
+		"read": {answer: pod, do: func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Pods("ns").Get(ctx, "pod", metav1.GetOptions{})
+			return err
+		}},
+		"refused": {answer: &metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonConflict, Code: http.StatusConflict}, code: http.StatusConflict,
+			do: func(ctx context.Context, c kubernetes.Interface) error {
+				_, err := c.CoreV1().Pods("ns").Update(ctx, pod, metav1.UpdateOptions{})
+				return err
+			}, wantErr: true},
+		"not for an owner": {answer: pod, do: func(_ context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Pods("ns").Create(context.Background(), &corev1.Pod{}, metav1.CreateOptions{})
+			return err
+		}},
+	}
+	for name, tc := range tests {
+		for _, contentType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
+			t.Run(name+" "+contentType, func(t *testing.T) {
+				code := tc.code
+				if code == 0 {
+					code = http.StatusOK
+				}
+				store := &listener{}
+				ctx := consistency.WithOwner(t.Context(), store, owner, ownerUID)
+				err := tc.do(ctx, answering(t, contentType, code, tc.answer))
+				require.Equal(t, tc.wantErr, err != nil, "error %v", err)
+				require.Equal(t, tc.want, store.calls)
+			})
+		}
+	}
+}
+
+// held is a cache at a version, with one object.
+type held struct {
+	version
+	object metav1.Object
+}
+
+func (h *held) GetByKey(key string) (any, bool, error) {
+	return h.object, key == h.object.GetNamespace()+"/"+h.object.GetName(), nil
+}
+
+// counted is a fencer that nobody should need.
+type counted struct{ fences int }
+
+func (c *counted) Fence(context.Context, schema.GroupResource) (string, error) {
+	c.fences++
+	return "100", nil
+}
+
+// An update that changes nothing is answered with the version that the object has had for long. That is no sign of
+// resource versions that went backward, and costs nothing.
+func TestAnUpdateThatChangesNothingIsNoWrite(t *testing.T) {
+	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "pod-uid", ResourceVersion: "7"}}
+	for name, tc := range map[string]struct {
+		has     corev1.Pod
+		suspect bool
+	}{
+		"unchanged":        {has: *pod},
+		"another pod":      {has: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "another", ResourceVersion: "7"}}, suspect: true},
+		"went backward":    {has: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "pod-uid", ResourceVersion: "9"}}, suspect: true},
+		"not in the cache": {has: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "other"}}, suspect: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache := &held{version: "50", object: &tc.has}
+			store := newStore(rvtracker.New(rvtracker.Options{Fencer: &counted{}}), "test", map[schema.GroupResource]consistency.LastSyncRVGetter{pods: cache})
+			client := answering(t, runtime.ContentTypeProtobuf, http.StatusOK, pod)
+			_, err := client.CoreV1().Pods("ns").UpdateStatus(consistency.WithOwner(t.Context(), store, owner, "uid"), pod, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			require.Equal(t, tc.suspect, store.EnsureReady(owner) != nil)
+			require.NoError(t, client.CoreV1().Pods("ns").Delete(consistency.WithOwner(t.Context(), store, types.NamespacedName{Name: "other"}, "uid"), "pod", metav1.DeleteOptions{}))
+			// A deletion may be answered with what was before it: it is awaited by UID, and raises no suspicion.
+			err = store.EnsureReady(types.NamespacedName{Name: "other"})
+			if tc.has.UID == pod.UID {
+				require.ErrorContains(t, err, "waits for the deletion")
+			} else {
+				require.NoError(t, err)
+			}
+		})
+	}
+}

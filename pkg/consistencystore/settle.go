@@ -1,0 +1,197 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+)
+
+// maxUnsettledReports is how many owners are reported after one proof that failed.
+const maxUnsettledReports = 100
+
+// startSettling has the resource proven for the owners that are parked. The set's mu must be held.
+func (s *Store) startSettling(resource schema.GroupResource) {
+	u := &s.unsettled
+	if kick, ok := u.settling[resource]; ok {
+		select {
+		case kick <- struct{}{}:
+		default:
+		}
+		return
+	}
+	kick := make(chan struct{}, 1)
+	u.settling[resource] = kick
+	go s.settle(s.ctx, resource, kick)
+}
+
+// settle proves a resource until no parked owner needs that, or ctx ends, and wakes the owners. Nothing is given up as
+// long as a proof may come: a server that does not answer takes no writes either. One proof is made at a time, as of the
+// last loss when it began, for all owners that had lost a write by then.
+func (s *Store) settle(ctx context.Context, resource schema.GroupResource, kick <-chan struct{}) {
+	for {
+		upTo, nextAt, more := s.unsettled.needed(resource)
+		switch {
+		case !more:
+			return
+		case upTo.IsZero():
+			timer := time.NewTimer(time.Until(nextAt))
+			select {
+			case <-ctx.Done():
+			case <-timer.C:
+			case <-kick:
+			}
+			timer.Stop()
+		default:
+			s.settleUpTo(ctx, resource, upTo)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// settleUpTo proves a resource as of a loss, and ends early if nobody needs that any more.
+func (s *Store) settleUpTo(ctx context.Context, resource schema.GroupResource, upTo time.Time) {
+	began, told := time.Now(), false
+	for {
+		proof := s.prover.Prove(ctx, resource, upTo)
+		if ctx.Err() != nil {
+			return
+		}
+		given := proof.Hopeless(began)
+		if proof.Fresh() || given {
+			settled := s.settleOwners(resource, upTo)
+			if given && len(settled) > 0 {
+				klog.FromContext(ctx).Info("The outcome of writes cannot be learned; reconciling their owners", "controller", s.name,
+					"owners", len(settled), "first", settled[0].name, "resource", resource, "proof", proof.String())
+			}
+			for _, o := range settled {
+				if given {
+					s.Untracked(o.name, o.uid)
+				}
+				if o.wake {
+					s.wake(o.name)
+				}
+			}
+			return
+		}
+		waiting, late := s.unsettled.note(resource, upTo, proof)
+		if waiting == 0 {
+			return
+		}
+		if !told {
+			told = true
+			klog.FromContext(ctx).Info("Objects wait for the outcome of writes whose answers were lost", "controller", s.name, "owners", waiting, "resource", resource, "proof", proof.String())
+		}
+		if s.report != nil {
+			for _, o := range late {
+				s.report(rvtracker.StaleReport{Controller: s.name, Owner: o.name, OwnerUID: o.uid, Proven: proof.Outcome == freshness.Stale,
+					Err: &rvtracker.NotReadyError{Controller: s.name, Owner: o.name, Resource: resource, Waiting: time.Since(o.since),
+						SeenRV: s.caches[resource].LastStoreSyncResourceVersion(), Why: rvtracker.WhyUnsettled}})
+			}
+		}
+		s.prover.Wait(ctx, resource, proof)
+	}
+}
+
+// unsettledName is an owner that was settled, or has to be reported.
+type unsettledName struct {
+	name  types.NamespacedName
+	uid   types.UID
+	since time.Time
+	wake  bool
+}
+
+// needs says that a parked owner may be tried again once the resource is proven as new as at. mu must be held.
+func (u *unsettledWrites) needs(o *unsettledOwner, resource schema.GroupResource, now time.Time) (at time.Time, ok bool) {
+	lost, ok := o.lost[resource]
+	if !ok || !o.parked || o.notBefore.After(now) || !u.follow(o) {
+		return at, false
+	}
+	return o.asOf(lost), true
+}
+
+// needed returns as of when the resource has to be proven for all parked owners that may be tried again, or zero and when
+// there is such an owner. Without any parked owner the goroutine that asks has to end.
+func (u *unsettledWrites) needed(resource schema.GroupResource) (upTo, nextAt time.Time, more bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := time.Now()
+	for _, o := range u.owners {
+		if _, lost := o.lost[resource]; !lost || !o.parked {
+			continue
+		}
+		more = true
+		if at, ok := u.needs(o, resource, now); ok {
+			if at.After(upTo) {
+				upTo = at
+			}
+			continue
+		}
+		next := o.notBefore
+		if !next.After(now) {
+			next = now.Add(renewalTick)
+		}
+		if nextAt.IsZero() || next.Before(nextAt) {
+			nextAt = next
+		}
+	}
+	if !more {
+		delete(u.settling, resource)
+	}
+	return upTo, nextAt, more
+}
+
+// settleOwners drops the losses of the resource up to a time, of parked owners that may be tried again, and returns those
+// owners. The ones that have lost nothing else are forgotten, and have to be woken.
+func (s *Store) settleOwners(resource schema.GroupResource, upTo time.Time) (settled []unsettledName) {
+	u := &s.unsettled
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := time.Now()
+	for name, o := range u.owners {
+		at, ok := u.needs(o, resource, now)
+		if !ok || at.After(upTo) {
+			continue
+		}
+		delete(o.lost, resource)
+		settled = append(settled, unsettledName{name: name, uid: o.uid, wake: len(o.lost) == 0})
+		if len(o.lost) == 0 {
+			s.settled(name)
+		}
+	}
+	return settled
+}
+
+// note keeps why the outcome of the losses up to a time is not known. It returns how many owners that concerns, and those
+// of them that have to be reported now.
+func (u *unsettledWrites) note(resource schema.GroupResource, upTo time.Time, proof freshness.Proof) (waiting int, late []unsettledName) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := time.Now()
+	for name, o := range u.owners {
+		at, ok := u.needs(o, resource, now)
+		if !ok {
+			continue
+		}
+		o.last = proof
+		if at.After(upTo) {
+			continue
+		}
+		waiting++
+		if !o.reported && now.Sub(o.since) >= reportAfter && len(late) < maxUnsettledReports {
+			o.reported = true
+			late = append(late, unsettledName{name: name, uid: o.uid, since: o.since})
+		}
+	}
+	return waiting, late
+}

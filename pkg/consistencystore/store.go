@@ -1,0 +1,479 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
+)
+
+const (
+	// proofAge is how long before a reconcile the proof of its view may have been made, but that of the nodes. It is what a
+	// proof needs to be of use to the next try, when the cache had moved while it was made.
+	proofAge = 2 * time.Second
+	// goOnAfter is for how long nothing must have been provable of a resource for deletions to go on without.
+	goOnAfter = 5 * time.Second
+	// sameWait is how soon an owner must ask for a proof again for its wait to be the same one.
+	sameWait = 30 * time.Second
+)
+
+// Store is one controller's consistency store, kept by the shared tracker. It implements
+// consistency.ConsistencyStore and what the seam asks for besides: OnReady, ProveFresh and Deleted.
+type Store struct {
+	*rvtracker.Controller
+	name   string
+	ctx    context.Context             // of the term of leadership
+	since  time.Time                   // no proof may be older
+	prover Prover                      // nil: nothing is proven
+	live   *Live                       // nil: proofs alone count
+	report func(rvtracker.StaleReport) // nil: nobody is told of long waits
+	start  *start                      // nil: the first reconcile waits for nothing
+	caches map[schema.GroupResource]consistency.LastSyncRVGetter
+	// register has the prover look at a cache that is followed; nil: it does already.
+	register func(resource schema.GroupResource, store cache.Store) error
+	// budget and reports are for the guards of disruptive actions; nil: there are none.
+	budget  *livereads.Budget
+	reports *Reporter
+
+	mu  sync.Mutex
+	add func(key string)
+	// untracked are the owners, with their UIDs, of which a write could not be recorded.
+	untracked map[types.NamespacedName]types.UID
+	// refused are the owners that have put off an action and have had no proof since their last wait for one ended.
+	refused map[types.NamespacedName]*refusal
+	// ahead has, of owners whose last view was older than the proof, what to prove before their next one.
+	ahead map[types.NamespacedName]*ahead
+	// unprovable are the resources of which nothing can be proven, and since when that is so.
+	unprovable map[schema.GroupResource]time.Time
+	// guards are those of the controller's disruptive actions.
+	guards []waiter
+	// held are the owners that wait for proofs.
+	held *holds
+	// followed are caches that the controller reads besides caches.
+	followed map[schema.GroupResource]*followed
+	// waiting are the values that wait, by the key of their object on the controller's queue.
+	waiting map[string]map[types.NamespacedName]struct{}
+	// brief says that a worker waits only briefly for proofs, as many owners are due at one moment.
+	brief bool
+	// slow is when a worker has last waited so for a proof and had none.
+	slow time.Time
+	// unsettled are the owners' writes of unknown outcome.
+	unsettled unsettledWrites
+}
+
+// ahead are resources that are proven before an owner's next view is taken, and the proofs. A proof that is asked for
+// after the view finds a busy cache further on than the view each time.
+type ahead struct {
+	resources []schema.GroupResource
+	asOf      map[schema.GroupResource]time.Time       // at least
+	proofs    map[schema.GroupResource]freshness.Proof // nil: not proven yet
+}
+
+// refusal is why an owner waits for a proof, and since when it has had none.
+type refusal struct {
+	resource schema.GroupResource
+	proof    freshness.Proof
+	since    time.Time
+	ended    time.Time
+	// asOf, unless zero, is what proofs were asked for that have taken too long to wait for.
+	asOf time.Time
+	// refuted is the version of the cache that a live read has contradicted; empty: none has.
+	refuted string
+	// by is whose action it is.
+	by *Store
+}
+
+func (r *refusal) list(controller string, owner types.NamespacedName, out *stalenessz.Longest) {
+	if !out.WantsAction(r.since) {
+		return
+	}
+	proof := r.proof
+	if shown, ok := r.by.shownStale(r.resource); ok {
+		proof = shown
+	}
+	out.Add(stalenessz.Wait{
+		Controller: controller, Owner: key(owner), Resource: r.resource, Since: r.since,
+		For: "a proof that the cache is fresh, " + r.by.purpose(), Why: proof.String(),
+	})
+}
+
+// OnReady sets where the keys of owners go that waited.
+func (s *Store) OnReady(add func(key string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add = add
+}
+
+// EnsureReady returns nil if the owner may be reconciled; see rvtracker.Controller.
+func (s *Store) EnsureReady(owner types.NamespacedName) error {
+	if err := s.gate(owner); err != nil {
+		return err
+	}
+	s.proveAhead(owner)
+	return nil
+}
+
+// WroteAt records a write; see rvtracker.Controller. A version that cannot be compared is not waited
+// for, so that upstream's expectations stay in force for this owner.
+func (s *Store) WroteAt(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, rv string) {
+	s.wrote(owner, ownerUID, resource, rv, rvtracker.Sent{})
+}
+
+// Wrote records a write by what it was answered with; see rvtracker.Controller. An update that changed nothing is
+// answered with the version that the object has, and is no write: that is so if the cache has it at just that version.
+func (s *Store) Wrote(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, answer metav1.ObjectMeta, sent rvtracker.Sent) {
+	if sent.Suspect(answer.ResourceVersion) && s.holds(resource, answer) {
+		return
+	}
+	s.wrote(owner, ownerUID, resource, answer.ResourceVersion, sent)
+}
+
+func (s *Store) wrote(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, rv string, sent rvtracker.Sent) {
+	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
+		s.Untracked(owner, ownerUID)
+	}
+	s.Controller.Wrote(owner, ownerUID, resource, rv, sent)
+}
+
+// holds reports whether the cache of the resource has an object at just this version.
+func (s *Store) holds(resource schema.GroupResource, want metav1.ObjectMeta) bool {
+	store, ok := s.caches[resource].(rvtracker.Store)
+	if !ok {
+		return false
+	}
+	item, exists, err := store.GetByKey(key(types.NamespacedName{Namespace: want.Namespace, Name: want.Name}))
+	if err != nil || !exists {
+		return false
+	}
+	has, err := meta.Accessor(item)
+	return err == nil && has.GetUID() == want.UID && has.GetResourceVersion() == want.ResourceVersion
+}
+
+// Fenced notes at which version a write was made, and when it was sent.
+func (s *Store) Fenced(resource schema.GroupResource, rv string, sent time.Time) {
+	if s.prover != nil {
+		s.prover.Wrote(resource, rv, sent)
+	}
+}
+
+// Recorded notes that a write for the owner was recorded, and whether it created something.
+func (s *Store) Recorded(owner types.NamespacedName, created bool) {
+	metrics.Recorded(s.name)
+	if created {
+		s.unsettled.created(owner)
+	}
+}
+
+// Untracked notes that a write for the owner could not be recorded.
+func (s *Store) Untracked(owner types.NamespacedName, ownerUID types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.untracked == nil {
+		s.untracked = map[types.NamespacedName]types.UID{}
+	}
+	s.untracked[owner] = ownerUID
+}
+
+// Clear forgets the owner if the UID matches or is empty.
+func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
+	s.mu.Lock()
+	if ownerUID == "" || s.untracked[owner] == ownerUID {
+		delete(s.untracked, owner)
+	}
+	delete(s.refused, owner)
+	delete(s.ahead, owner)
+	s.mu.Unlock()
+	if s.clearUnsettled(owner, ownerUID) {
+		s.wake(owner)
+	}
+	s.Controller.Clear(owner, ownerUID)
+}
+
+// SeenOwnWrites reports, after EnsureReady returned nil, whether every write for the owner was recorded
+// and so has been seen.
+func (s *Store) SeenOwnWrites(owner types.NamespacedName) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, untracked := s.untracked[owner]
+	return !untracked
+}
+
+// wake puts an owner back on its controller's queue.
+func (s *Store) wake(owner types.NamespacedName) {
+	s.mu.Lock()
+	add := s.add
+	s.mu.Unlock()
+	if add != nil {
+		add(queueKey(owner))
+	}
+}
+
+// key is the owner's work queue key, as cache.MetaNamespaceKeyFunc makes it.
+func key(owner types.NamespacedName) string { return cache.ObjectName(owner).String() }
+
+// UnprovenError says why a disruptive action was not taken.
+type UnprovenError struct {
+	// Owner is the object whose reconcile has to wait.
+	Owner types.NamespacedName
+	// Proof is what is known of the cache: stale, nothing, or that it is fresh by now but may not have
+	// been when the reconcile read it.
+	Proof freshness.Proof
+
+	parked, again bool
+}
+
+// Error implements error.
+func (e *UnprovenError) Error() string {
+	if e.Proof.Fresh() {
+		return fmt.Sprintf("%s waits: its cache was proven fresh only after the reconcile had read it; it is read again", e.Owner)
+	}
+	return fmt.Sprintf("%s waits: its cache is not proven fresh: %s", e.Owner, e.Proof)
+}
+
+// Parked is true if the owner is put back on the queue when it is worth asking again.
+func (e *UnprovenError) Parked() bool { return e.parked }
+
+// Again is true if nothing is missing but a newer reading: consistency.Sync reconciles the owner once more, and all that
+// it needs is proven before it is read then. The owner is back on the queue, too, for a controller that keeps the error to
+// itself. It is false the second time in a row, so that no reconcile puts off for ever what it leaves to the next one.
+func (e *UnprovenError) Again() bool { return e.again }
+
+// ProveFresh returns nil if what the context's reconcile has read of the resources had all that the server had no longer
+// than proofAge before the reconcile began, of nodes when it began, or when EnsureReady let it begin. Of the owner and the pods that it controls
+// that is so if their caches are proven, and they are in there as they were read. Otherwise it returns an *UnprovenError
+// for the first resource of which it may not be so, and the owner comes back to the queue: at once if the cache is proven
+// by now, else when it has caught up, or after a while. It does so, too, once, if the reconcile began longer ago than
+// proofAge by the time of the proofs. It waits for proofs for promptly at most; if they come later they are good for the
+// reconcile that follows them. A reconcile gets one answer: what was proven or refused once stays so. Without an owner
+// nothing can be proven.
+func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResource) error {
+	if s.prover == nil {
+		return nil
+	}
+	owner, _ := consistency.OwnerFrom(ctx)
+	began, ok := owner.View.(*view)
+	if !ok {
+		return &UnprovenError{}
+	}
+	began.turn <- struct{}{}
+	defer func() { <-began.turn }()
+	if began.refused != nil {
+		return began.refused
+	}
+	early := s.provenAhead(owner.Name)
+	resources = s.needed(resources)
+	var open []schema.GroupResource
+	for _, resource := range resources {
+		if proof := early[resource]; !began.proven[resource] && !(proof.Fresh() && began.shows(resource, proof)) {
+			open = append(open, resource)
+		}
+	}
+	asOf := make(map[schema.GroupResource]time.Time, len(resources))
+	for _, resource := range resources {
+		asOf[resource] = s.asOf(owner.Name, began.at, began.age(resource))
+	}
+	replies, rest := ask(cmp.Or(began.patience, promptly), open, func(resource schema.GroupResource) reply { return s.proveOrRead(ctx, began, resource, asOf[resource]) })
+	for _, resource := range open {
+		proof, slow := replies[resource].proof, replies[resource].slow
+		if replies[resource].shown || proof.Fresh() && began.showsNow(resource, proof) {
+			s.provable(resource)
+			continue
+		}
+		if !slow && s.goOn(ctx, resource, proof) {
+			continue
+		}
+		metrics.Unproven(s.name, resource, string(proof.Outcome))
+		switch {
+		case slow:
+			s.wasSlow()
+			s.await(ctx, owner.Name, &refusal{resource: resource, proof: proof, asOf: asOf[resource]}, func() (proven bool) {
+				if proven = rest(); proven {
+					s.proveNextAhead(owner.Name, resources, asOf) // The owner may have to queue for longer than the proofs are good.
+				} else if late, stale := s.shownStale(resource); stale {
+					s.prover.Wait(ctx, resource, late)
+				} else if s.brief {
+					s.prover.Wait(ctx, resource, proof) // It was not slow for long.
+				}
+				return proven
+			})
+		case proof.Fresh():
+			s.proveNextAhead(owner.Name, resources, asOf)
+			s.wake(owner.Name)
+		default:
+			s.retry(ctx, owner.Name, resource, proof)
+		}
+		began.refused = &UnprovenError{Owner: owner.Name, Proof: proof, parked: true, again: proof.Fresh() && early == nil}
+		return began.refused
+	}
+	if len(open) > 0 && early == nil && time.Since(began.at) > proofAge {
+		// What was read is older by now than a proof may be.
+		s.proveNextAhead(owner.Name, resources, asOf)
+		s.wake(owner.Name)
+		began.refused = &UnprovenError{Owner: owner.Name, Proof: replies[open[0]].proof, parked: true, again: true}
+		return began.refused
+	}
+	for _, resource := range resources {
+		began.proven[resource] = true
+	}
+	s.proven(owner.Name)
+	return nil
+}
+
+// goOn reports whether nothing has been provable of a resource for so long that a deletion goes on without, as upstream's: where
+// its versions cannot be compared, nothing ever will be.
+func (s *Store) goOn(ctx context.Context, resource schema.GroupResource, proof freshness.Proof) bool {
+	now := time.Now()
+	if !proof.Hopeless(now) {
+		s.provable(resource)
+		return false
+	}
+	s.mu.Lock()
+	if s.unprovable == nil {
+		s.unprovable = map[schema.GroupResource]time.Time{}
+	}
+	since, known := s.unprovable[resource]
+	if !known {
+		s.unprovable[resource] = now
+	}
+	s.mu.Unlock()
+	if !known {
+		klog.FromContext(ctx).Info("A cache cannot be proven fresh; after a while deletions go on without the proof, as upstream's", "controller", s.name,
+			"resource", resource, "in", goOnAfter, "proof", proof.String())
+		return false
+	}
+	return now.Sub(since) >= goOnAfter
+}
+
+// provable forgets that nothing was provable of a resource.
+func (s *Store) provable(resource schema.GroupResource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.unprovable, resource)
+}
+
+// needed adds to what a disruptive action depends on the caches that were relied on unproven after a relist.
+func (s *Store) needed(resources []schema.GroupResource) []schema.GroupResource {
+	for _, resource := range s.Controller.Unproven() {
+		if !slices.Contains(resources, resource) {
+			resources = append(slices.Clip(resources), resource)
+		}
+	}
+	return resources
+}
+
+// proveNextAhead has the resources proven before the owner's next view, and those that were before this one.
+func (s *Store) proveNextAhead(owner types.NamespacedName, resources []schema.GroupResource, asOf map[schema.GroupResource]time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ahead == nil {
+		s.ahead = map[types.NamespacedName]*ahead{}
+	}
+	if earlier := s.ahead[owner]; earlier != nil {
+		resources = slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(earlier.resources, resources)), byName))
+	}
+	s.ahead[owner] = &ahead{resources: resources, asOf: asOf}
+}
+
+func byName(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) }
+
+// proveAhead proves what the owner's last reconcile has asked for, once. The view is taken after it.
+func (s *Store) proveAhead(owner types.NamespacedName) {
+	s.mu.Lock()
+	a := s.ahead[owner]
+	if a != nil && a.proofs != nil {
+		delete(s.ahead, owner) // That was for the reconcile before this one.
+		a = nil
+	}
+	s.mu.Unlock()
+	if a == nil {
+		return
+	}
+	recent := s.asOf(owner, time.Now(), proofAge)
+	made := make([]freshness.Proof, len(a.resources))
+	var wg sync.WaitGroup
+	for i, resource := range a.resources {
+		asOf := recent
+		if asOf.Before(a.asOf[resource]) {
+			asOf = a.asOf[resource]
+		}
+		wg.Go(func() { made[i] = s.prover.Prove(s.ctx, resource, asOf) })
+	}
+	wg.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.proofs = map[schema.GroupResource]freshness.Proof{}
+	for i, resource := range a.resources {
+		a.proofs[resource] = made[i]
+	}
+}
+
+// provenAhead is what proveAhead has proven for the reconcile that is under way.
+func (s *Store) provenAhead(owner types.NamespacedName) map[schema.GroupResource]freshness.Proof {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.ahead[owner]; a != nil {
+		return a.proofs
+	}
+	return nil
+}
+
+// retry puts the owner back on the queue once the cache has what it lacked, or, if that cannot be said, when the server may
+// answer again.
+func (s *Store) retry(ctx context.Context, owner types.NamespacedName, resource schema.GroupResource, proof freshness.Proof) {
+	s.await(ctx, owner, &refusal{resource: resource, proof: proof}, func() bool {
+		s.prover.Wait(ctx, resource, proof)
+		return false
+	})
+}
+
+// await puts the owner back on the queue when wait returns; that is true if what was asked for by the refusal's asOf is
+// proven. One is under way for an owner.
+func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *refusal, wait func() (proven bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held.parked(holdAction, owner) != nil {
+		return
+	}
+	if s.refused == nil {
+		s.refused = map[types.NamespacedName]*refusal{}
+	}
+	r.since, r.by = time.Now(), s
+	if earlier, ok := s.refused[owner]; ok && time.Since(earlier.ended) < sameWait {
+		r.since, r.refuted = earlier.since, earlier.refuted
+	}
+	s.held.park(holdAction, owner, r)
+	klog.FromContext(ctx).Info("Put off a disruptive action until a cache is proven fresh", "owner", owner, "resource", r.resource, "proof", r.proof.String())
+	go func() {
+		proven := wait()
+		s.mu.Lock()
+		s.held.release(holdAction, owner)
+		r.ended = time.Now()
+		if !proven {
+			r.asOf = time.Time{}
+		}
+		s.refused[owner] = r
+		s.mu.Unlock()
+		s.wake(owner)
+	}()
+}

@@ -1,0 +1,140 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
+)
+
+// Prover proves caches fresh.
+type Prover interface {
+	// Prove says whether the cache of a resource is as new as the server was at asOf.
+	Prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof
+	// Known is the newest proof that holds, if there is one. It costs no request.
+	Known(resource schema.GroupResource) (freshness.Proof, bool)
+	// Wait returns when, after proof, it may be worth proving again.
+	Wait(ctx context.Context, resource schema.GroupResource, proof freshness.Proof)
+	// Wrote says that a write that was sent then was made at rv: to the cache, that is a fence.
+	Wrote(resource schema.GroupResource, rv string, sent time.Time)
+}
+
+// Caches are those that the prover looks at.
+type Caches interface {
+	// Register has the prover look at a cache. What it returns is logged: nothing can be proven then.
+	Register(ctx context.Context, resource schema.GroupResource, store cache.Store) error
+	// Registered reports whether the prover looks at a cache of the resource.
+	Registered(resource schema.GroupResource) bool
+}
+
+// Term is what the stores of one term of leadership share.
+type Term struct {
+	Tracker *rvtracker.Tracker
+	Prover  Prover
+	Caches  Caches
+	Live    *Live
+	Budget  *livereads.Budget // of the guards of disruptive actions
+	Reports *Reporter
+	// Since is when the term began: no proof may be older.
+	Since time.Time
+	// Leadership is how the lock of the term is held; nil without leader election.
+	Leadership transport.Leadership
+}
+
+// ControllerStore is the store of one controller: a [Store], or a [NodeStore].
+type ControllerStore interface {
+	consistency.ConsistencyStore
+	// Reads reports whether the store was made with a cache of the resource.
+	Reads(resource schema.GroupResource) bool
+	// Waits hands over everything that the controller does not do now because a cache may be stale.
+	Waits(out *stalenessz.Longest)
+}
+
+// New returns a controller's store, which lives until ctx, the term of leadership, ends. The controller's first reconciles wait
+// until stores, the caches that it reads, are proven as new as the start of the term.
+func (t *Term) New(ctx context.Context, controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter) ControllerStore {
+	report := func(r rvtracker.StaleReport) { t.Reports.report(ctx, r) }
+	s := newStore(t.Tracker, controller, stores, rvtracker.WithStaleHandler(report))
+	s.ctx, s.since, s.report = ctx, t.Since, report
+	var resources []schema.GroupResource
+	for resource, informer := range stores {
+		resources = append(resources, resource)
+		store, ok := informer.(cache.Store)
+		if !ok {
+			continue
+		}
+		if err := t.Caches.Register(ctx, resource, store); err != nil {
+			klog.FromContext(ctx).Error(err, "A cache cannot be proven fresh", "controller", controller, "resource", resource)
+		}
+	}
+	s.register = func(resource schema.GroupResource, store cache.Store) error {
+		if t.Caches.Registered(resource) {
+			return nil
+		}
+		return t.Caches.Register(ctx, resource, store)
+	}
+	slices.SortFunc(resources, byName)
+	metrics.Tracker{}.Init(controller, seriesValues, resources...)
+	s.prover, s.live, s.budget, s.reports = &answers{Prover: t.Prover}, t.Live, t.Budget, t.Reports
+	s.start = &start{holds: s.held}
+	if t.Leadership != nil {
+		s.unsettled.renewed = t.Leadership.Renewed
+	}
+	go s.start.run(ctx, t.Prover, t.Since, resources, s.wake)
+	switch controller {
+	case cronJob:
+		s.brief = true
+		livereads.InitReads(controller, batchv1.Resource("cronjobs"))
+	case nodeLifecycle:
+		n := newNodeStore(s, t.Budget, t.Prover.Prove)
+		n.report = t.Reports.reportNodes
+		if leases, ok := stores[leaseResource].(cache.Store); ok {
+			n.reached = t.Tracker.Register(leaseResource, leases).Reached
+		}
+		return n
+	}
+	return s
+}
+
+// seriesValues are what the tracker and the prover label metrics with.
+var seriesValues = metrics.Values{
+	Waited:  []string{rvtracker.OutcomeSeen},
+	Dropped: []string{rvtracker.OutcomeRewound, rvtracker.OutcomeAbandoned, rvtracker.OutcomeUndone},
+	Proofs:  []string{string(freshness.Proven), string(freshness.Stale), string(freshness.Unknown)},
+	Origins: []string{rvtracker.OriginStore, rvtracker.OriginWrite, rvtracker.OriginFence},
+}
+
+// newStore returns a controller's store that is kept by the tracker and proves nothing.
+func newStore(tracker *rvtracker.Tracker, controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter, opts ...rvtracker.ControllerOption) *Store {
+	tracked := make(map[schema.GroupResource]rvtracker.Store, len(stores))
+	for resource, s := range stores {
+		// Upstream hands over the informers' stores, as the narrowest interface that it needs.
+		if t, ok := s.(rvtracker.Store); ok {
+			tracked[resource] = t
+		}
+	}
+	s := &Store{name: controller, caches: stores, held: newHolds(controller)}
+	s.Controller = tracker.ForController(controller, tracked, s.wake, opts...)
+	return s
+}
+
+// Reads implements ControllerStore.
+func (s *Store) Reads(resource schema.GroupResource) bool {
+	_, reads := s.caches[resource]
+	return reads
+}

@@ -1,0 +1,128 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+)
+
+var podResource = schema.GroupResource{Resource: "pods"}
+
+// view is how far a controller's caches had got when a reconcile began, and what it had read of its owner by then.
+type view struct {
+	at       time.Time
+	versions map[schema.GroupResource]string
+	own      *ownObject // nil: unknown
+	// owned are the objects that the owner controls, of the resources of which that is known.
+	owned map[schema.GroupResource]*owned
+	// patience, unless 0, is how long to wait for proofs in place of promptly.
+	patience time.Duration
+	// exact wants proofs no older than the view.
+	exact bool
+
+	// What was proven of the view stays so, also when the reconcile has changed things itself since. Who has the turn
+	// may read and write it.
+	turn    chan struct{}
+	proven  map[schema.GroupResource]bool
+	refused error
+}
+
+// View is what consistency.WithOwner keeps of the caches, for ProveFresh to judge. The owner is nil if the controller
+// does not say what it has read.
+func (s *Store) View(owner metav1.Object, kind schema.GroupVersionKind) any {
+	if s.prover == nil {
+		return nil
+	}
+	v := &view{at: time.Now(), versions: make(map[schema.GroupResource]string, len(s.caches)), proven: map[schema.GroupResource]bool{}, turn: make(chan struct{}, 1)}
+	for resource, c := range s.caches {
+		v.versions[resource] = c.LastStoreSyncResourceVersion()
+	}
+	if s.brief {
+		v.patience = s.patience()
+	}
+	if owner == nil {
+		return v
+	}
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	if store, ok := s.caches[plural.GroupResource()].(rvtracker.Store); ok {
+		v.own = &ownObject{store: store, resource: plural.GroupResource(), namespace: owner.GetNamespace(), name: owner.GetName(),
+			selector: selectorOf(owner), read: read(owner)}
+	}
+	// After the versions, so that what comes in between counts as a change.
+	if kind.Kind == "Deployment" {
+		v.owned = s.ownedByDeployment(v.versions, owner)
+	} else if pods := s.ownPods(v.versions, owner.GetNamespace(), kind.Kind, owner); pods != nil {
+		v.owned = map[schema.GroupResource]*owned{podResource: pods}
+	}
+	return v
+}
+
+// age is how much older than the view a proof may be. Nodes are neither the owner's nor its controller's: one that has joined,
+// or got its label back, a moment ago must not cost a pod.
+func (v *view) age(resource schema.GroupResource) time.Duration {
+	if v.exact || v.own != nil && resource == nodeResource {
+		return 0
+	}
+	return proofAge
+}
+
+// shows reports whether what was read from the cache of the resource, at or after the view, has what
+// the proof says.
+func (v *view) shows(resource schema.GroupResource, proof freshness.Proof) bool {
+	if proof.Exact {
+		return v.versions[resource] == proof.ResourceVersion
+	}
+	return freshness.Passed(v.versions[resource], proof.ResourceVersion)
+}
+
+// showsNow is shows for a proof that was made after the view. Of the owner and what it controls it is enough that they are as
+// they were: then what the others' traffic has brought since makes no difference. The owner was read before the view, so
+// that for it nothing else will do.
+func (v *view) showsNow(resource schema.GroupResource, proof freshness.Proof) bool {
+	if v.own != nil && resource == v.own.resource {
+		return v.own.unchanged()
+	}
+	return v.shows(resource, proof) || v.owned[resource].unchanged()
+}
+
+// ownObject is the owner as the reconcile has read it.
+type ownObject struct {
+	store           rvtracker.Store
+	resource        schema.GroupResource
+	namespace, name string
+	selector        *metav1.LabelSelector // of its pods; nil: unknown
+	read            ownVersion
+}
+
+// ownVersion is what of an owner its deletions depend on. Its status is written by its controller, which waits for its
+// own writes.
+type ownVersion struct {
+	key        string
+	uid        types.UID
+	generation int64
+	deleted    bool
+}
+
+func read(o metav1.Object) ownVersion {
+	return ownVersion{key: cache.MetaObjectToName(o).String(), uid: o.GetUID(), generation: o.GetGeneration(), deleted: o.GetDeletionTimestamp() != nil}
+}
+
+// unchanged says that the cache has the owner as it was read.
+func (o *ownObject) unchanged() bool {
+	item, exists, err := o.store.GetByKey(o.read.key)
+	if err != nil || !exists {
+		return false
+	}
+	now, err := meta.Accessor(item)
+	return err == nil && read(now) == o.read
+}

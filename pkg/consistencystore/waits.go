@@ -1,0 +1,52 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"fmt"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
+)
+
+// waiter is a breaker, or a guard of evictions, that says what it puts off.
+type waiter interface{ Waits() []livereads.Wait }
+
+// guarded notes a guard of the controller's disruptive actions, whose waits are then shown.
+func guarded[G waiter](s *Store, guard G) G {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.guards = append(s.guards, guard)
+	return guard
+}
+
+// Waits hands over everything that the controller does not do now because a cache may be stale: the owners that wait for their own
+// writes or for proofs, and what the guards put off.
+func (s *Store) Waits(out *stalenessz.Longest) {
+	s.EachWaiting(out.Wants, func(w rvtracker.Wait) {
+		out.Add(stalenessz.Wait{
+			Controller: w.Controller, Owner: key(w.Owner), Resource: w.Resource, Since: w.Since,
+			For: fmt.Sprintf("%s, the cache is at %q", w.Awaits(), w.SeenRV), Why: why(w),
+		})
+	})
+	s.held.list(out)
+	s.mu.Lock()
+	guards := s.guards
+	s.mu.Unlock()
+	for _, guard := range guards {
+		for _, w := range guard.Waits() {
+			if out.WantsAction(w.Since) {
+				out.Add(stalenessz.Wait{Controller: s.name, Owner: w.Object, Resource: w.Resource, Since: w.Since, For: w.For, Why: w.Why})
+			}
+		}
+	}
+}
+
+func why(w rvtracker.Wait) string {
+	if w.ProvenStale {
+		return string(w.Why) + ": a consistent read confirmed that the cache is stale"
+	}
+	return string(w.Why)
+}
