@@ -57,14 +57,14 @@ func prepare(exempt sets.Set[string]) {
 	}
 }
 
-// clients has every client of a term of leadership record the writes of reconciles, and write nothing once the
-// leader lease has run out.
+// clients has every client of a term of leadership record the writes of reconciles, send no deletion without what the inventory
+// promises of it, and write nothing once the leader lease has run out.
 func clients(ctx context.Context, builder clientbuilder.ControllerClientBuilder) clientbuilder.ControllerClientBuilder {
 	var lease *transport.Lease
 	if lock := leadership.From(ctx); lock != nil {
 		lease = &transport.Lease{Leadership: lock, Duration: lock.LeaseDuration}
 	}
-	return transport.Clients(builder, lease)
+	return transport.Clients(builder, lease, exempted.UnsortedList()...)
 }
 
 var (

@@ -97,6 +97,12 @@ func runDeviceEvictions(t *testing.T, guarded bool, f func(d *deviceEvictions)) 
 		cancel()
 		require.NoError(t, <-done)
 		factory.Shutdown()
+		for _, action := range d.client.Actions() {
+			if deletion, ok := action.(k8stesting.DeleteActionImpl); ok {
+				require.NotNil(t, deletion.DeleteOptions.Preconditions, "deleted by UID")
+				require.NotNil(t, deletion.DeleteOptions.Preconditions.UID)
+			}
+		}
 	})
 }
 

@@ -15,11 +15,11 @@ var nodes = []Controller{
 		{Verbs: "update patch", Resources: "pods/status", Mode: View, Scenarios: []int{6}, Why: "Pods are marked not ready after their node was."},
 	}},
 	{Name: names.TaintEvictionController, Client: "node-controller", Rules: []Rule{
-		{Verbs: "delete", Resources: "pods", Mode: View, Scenarios: []int{4}, Why: "The nodes are proven, or read live, before. It carries the pod's UID."},
+		{Verbs: "delete", Resources: "pods", Mode: View, Scenarios: []int{4}, Preconditions: byUID, Why: "The nodes are proven, or read live, before. It carries the pod's UID."},
 		{Verbs: "update patch", Resources: "pods/status", Mode: View, Scenarios: []int{4}, Why: "Likewise."},
 	}},
 	{Name: names.DeviceTaintEvictionController, Client: names.DeviceTaintEvictionController, Rules: []Rule{
-		{Verbs: "delete", Resources: "pods", Mode: View, Scenarios: []int{4}, Why: "Rules, claims and slices are proven, or read live, before. It carries the pod's UID."},
+		{Verbs: "delete", Resources: "pods", Mode: View, Scenarios: []int{4}, Preconditions: byUID, Why: "Rules, claims and slices are proven, or read live, before. It carries the pod's UID."},
 		{Verbs: "update patch", Resources: "pods/status", Mode: View, Scenarios: []int{4}, Why: "Likewise."},
 		{Verbs: "update patch", Resources: "devicetaintrules.resource.k8s.io/status", Mode: Exempt, Why: repeatable},
 	}},
@@ -34,11 +34,11 @@ var nodes = []Controller{
 		{Verbs: "create", Resources: "resourceclaims.resource.k8s.io", Mode: Exempt, Why: "Its own writes are kept until the cache shows them."},
 		{Verbs: "update patch", Resources: "resourceclaims.resource.k8s.io resourceclaims.resource.k8s.io/status", Mode: View, Scenarios: []int{38},
 			Why: "That a pod needs the claim no more is proven, or read live, before its reservation is dropped. " + refused},
-		{Verbs: "delete", Resources: "resourceclaims.resource.k8s.io", Mode: View, Why: "Likewise. It carries the UID."},
+		{Verbs: "delete", Resources: "resourceclaims.resource.k8s.io", Mode: View, Preconditions: byUID, Why: "Likewise. It carries the UID."},
 		{Verbs: "update patch", Resources: "pods/status podgroups.scheduling.k8s.io/status", Mode: Exempt, Why: repeatable},
 	}},
 	{Name: names.ResourcePoolStatusRequestController, Client: "resourcepoolstatusrequest-controller", Rules: []Rule{
-		{Verbs: "delete", Resources: "resourcepoolstatusrequests.resource.k8s.io", Mode: InCode, Why: "It carries the UID."},
+		{Verbs: "delete", Resources: "resourcepoolstatusrequests.resource.k8s.io", Mode: InCode, Preconditions: byUID, Why: "It carries the UID."},
 		{Verbs: "update patch", Resources: "resourcepoolstatusrequests.resource.k8s.io/status", Mode: Exempt, Why: repeatable},
 	}},
 }
@@ -48,7 +48,7 @@ var storage = []Controller{
 	{Name: names.PersistentVolumeBinderController, Client: "persistent-volume-binder", Rules: []Rule{
 		{Verbs: "create", Resources: "persistentvolumes", Mode: Exempt, Why: "The volume has the name of its claim: a second one is refused."},
 		{Verbs: "update", Resources: "persistentvolumes persistentvolumes/status persistentvolumeclaims persistentvolumeclaims/status", Mode: InCode, Why: refused},
-		{Verbs: "delete", Resources: "persistentvolumes", Mode: InCode,
+		{Verbs: "delete", Resources: "persistentvolumes", Mode: InCode, Preconditions: byUID,
 			Why: "The volume is read live before, and is still the one of the claim for which it was to be reclaimed. It carries the UID."},
 		{Verbs: "create delete", Resources: "pods", Mode: Exempt, Why: "They recycle a volume that was read live before."},
 	}},
@@ -81,7 +81,7 @@ var storage = []Controller{
 var cluster = []Controller{
 	{Name: names.EndpointsController, Client: "endpoint-controller", Rules: []Rule{
 		{Verbs: "create update", Resources: "endpoints", Mode: Open, Why: "Endpoints are those of a cache of pods that may be stale."},
-		{Verbs: "delete", Resources: "endpoints", Mode: View, Scenarios: []int{45},
+		{Verbs: "delete", Resources: "endpoints", Mode: View, Scenarios: []int{45}, Preconditions: asRead,
 			Why: "That the Service is gone is proven, or read live, before. It carries the UID and the resource version."},
 	}},
 	{Name: names.EndpointSliceController, Client: "endpointslice-controller", Rules: []Rule{
@@ -91,7 +91,7 @@ var cluster = []Controller{
 	}},
 	{Name: names.EndpointSliceMirroringController, Client: "endpointslicemirroring-controller", Rules: []Rule{
 		{Verbs: "create update", Resources: "endpointslices.discovery.k8s.io", Mode: Open, Why: "Slices are those of a cache of Endpoints that may be stale."},
-		{Verbs: "delete", Resources: "endpointslices.discovery.k8s.io", Mode: InCode, Scenarios: []int{46}, Why: "It carries the UID and the resource version of the slice that was read."},
+		{Verbs: "delete", Resources: "endpointslices.discovery.k8s.io", Mode: InCode, Scenarios: []int{46}, Preconditions: asRead, Why: "It carries the UID and the resource version of the slice that was read."},
 	}},
 	{Name: names.ServiceCIDRController, Client: "service-cidrs-controller", Rules: []Rule{
 		{Verbs: "patch update", Resources: "servicecidrs.networking.k8s.io", Mode: Bounded, Scenarios: []int{41},
@@ -107,16 +107,18 @@ var cluster = []Controller{
 	}},
 	{Name: names.ServiceAccountTokenController, Client: "tokens-controller", Rules: []Rule{
 		{Verbs: "update", Resources: "secrets serviceaccounts", Mode: InCode, Why: "The Secret and the account are read live before. " + refused},
-		{Verbs: "delete", Resources: "secrets", Mode: InCode, Why: "The account is read live before, and it carries the UID."},
+		{Verbs: "delete", Resources: "secrets", Mode: InCode, Preconditions: byUID, Why: "The account is read live before, and it carries the UID."},
 	}},
 	{Name: names.LegacyServiceAccountTokenCleanerController, Client: "legacy-service-account-token-cleaner", Rules: []Rule{
-		{Verbs: "patch delete", Resources: "secrets", Mode: InCode, Why: "It carries the UID or the resource version, and is for tokens that nobody has used for a year."},
+		{Verbs: "patch", Resources: "secrets", Mode: InCode, Why: "It carries the UID, and is for tokens that nobody has used for a year."},
+		{Verbs: "delete", Resources: "secrets", Mode: InCode, Preconditions: []Precondition{ResourceVersion},
+			Why: "It carries the resource version, as stock upstream's does: a token that is used gets another. It is for tokens that were marked a year ago."},
 	}},
 	{Name: names.BootstrapSignerController, Client: "bootstrap-signer", Rules: []Rule{
 		{Verbs: "update", Resources: "configmaps", Mode: InCode, Why: refused},
 	}},
 	{Name: names.TokenCleanerController, Client: "token-cleaner", Rules: []Rule{
-		{Verbs: "delete", Resources: "secrets", Mode: InCode, Scenarios: []int{39}, Why: "It carries the UID and the resource version of the token that had expired."},
+		{Verbs: "delete", Resources: "secrets", Mode: InCode, Scenarios: []int{39}, Preconditions: asRead, Why: "It carries the UID and the resource version of the token that had expired."},
 	}},
 	{Name: names.RootCACertificatePublisherController, Client: "root-ca-cert-publisher", Rules: []Rule{
 		{Verbs: "create update", Resources: "configmaps", Mode: Exempt, Why: repeatable},
@@ -132,10 +134,10 @@ var cluster = []Controller{
 		{Verbs: "create", Resources: "subjectaccessreviews.authorization.k8s.io", Mode: Exempt, Why: "It asks, and changes nothing."},
 	}},
 	{Name: names.CertificateSigningRequestCleanerController, Client: "certificate-controller", Rules: []Rule{
-		{Verbs: "delete", Resources: "certificatesigningrequests.certificates.k8s.io", Mode: InCode, Why: "It carries the UID and the resource version of the request that was too old."},
+		{Verbs: "delete", Resources: "certificatesigningrequests.certificates.k8s.io", Mode: InCode, Preconditions: asRead, Why: "It carries the UID and the resource version of the request that was too old."},
 	}},
 	{Name: names.PodCertificateRequestCleanerController, Client: "podcertificaterequestcleaner", Rules: []Rule{
-		{Verbs: "delete", Resources: "podcertificaterequests.certificates.k8s.io", Mode: InCode, Why: "It carries the UID."},
+		{Verbs: "delete", Resources: "podcertificaterequests.certificates.k8s.io", Mode: InCode, Preconditions: byUID, Why: "It carries the UID."},
 	}},
 	{Name: names.ClusterRoleAggregationController, Client: "clusterrole-aggregation-controller", Rules: []Rule{
 		{Verbs: "update patch", Resources: "clusterroles.rbac.authorization.k8s.io", Mode: Exempt, Why: repeatable},

@@ -9,6 +9,7 @@
 //   - Every controller that the process knows is listed, and every write that upstream's roles permit to a controller has a
 //     rule. Tests hold that against upstream's own lists, so that a rebase brings in nothing unseen.
 //   - A write of a process under test that no rule names is found: the transport counts it, and the scenarios judge it.
+//   - A deletion that lacks the precondition which its rule promises is not sent by the transport.
 //
-// It refuses nothing: what protects a write stands at the decision, in the controller. docs/coverage.md is made of it.
+// All else that protects a write stands at the decision, in the controller. docs/coverage.md is made of it.
 package inventory

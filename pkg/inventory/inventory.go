@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // Mode is what stands between a write and a stale cache.
@@ -28,6 +29,14 @@ const (
 // order is from the mode that protects least.
 var order = []Mode{Open, Bounded, View, InCode, Exempt}
 
+// Precondition is what a deletion may carry of the object that it is for: the apiserver refuses it for another.
+type Precondition string
+
+const (
+	UID             Precondition = "UID"
+	ResourceVersion Precondition = "resource version"
+)
+
 // Rule says what keeps some writes of a controller from doing harm.
 type Rule struct {
 	// Verbs and Resources are what the rule is for, in words of the API that are parted by spaces: "update patch", and
@@ -38,6 +47,9 @@ type Rule struct {
 	Why string
 	// Scenarios are the numbers of those that show it on a real control plane.
 	Scenarios []int
+	// Preconditions are those that every deletion of the rule carries while its controller is not exempt. The transport sends
+	// none without, so only what the code never leaves out may be here.
+	Preconditions []Precondition
 }
 
 // Controller is a controller of kube-controller-manager with all that it may write.
@@ -74,9 +86,11 @@ func Rules(client, verb string, resource schema.GroupResource, subresource strin
 		name += "/" + subresource
 	}
 	var out []Rule
-	for _, rule := range byClient[client] {
-		if rule.covers(verb, name) {
-			out = append(out, rule)
+	for _, c := range byClient[client] {
+		for _, rule := range c.Rules {
+			if rule.covers(verb, name) {
+				out = append(out, rule)
+			}
 		}
 	}
 	if len(out) == 0 && events.covers(verb, name) {
@@ -85,11 +99,29 @@ func Rules(client, verb string, resource schema.GroupResource, subresource strin
 	return out
 }
 
-// byClient are the rules of all controllers with one client.
-var byClient = func() map[string][]Rule {
-	out := map[string][]Rule{}
+// Promises returns the preconditions that the named client's deletion of an object of the resource carries: those of one of the rules for it.
+// It returns nil if one of them promises nothing, as do all rules of a controller that is exempt, and if there is none.
+func Promises(client string, resource schema.GroupResource, exempt sets.Set[string]) [][]Precondition {
+	var out [][]Precondition
+	for _, c := range byClient[client] {
+		for _, rule := range c.Rules {
+			if !rule.covers("delete", resource.String()) {
+				continue
+			}
+			if len(rule.Preconditions) == 0 || exempt.Has(c.Name) {
+				return nil
+			}
+			out = append(out, rule.Preconditions)
+		}
+	}
+	return out
+}
+
+// byClient are the controllers with one client.
+var byClient = func() map[string][]Controller {
+	out := map[string][]Controller{}
 	for _, c := range controllers {
-		out[c.Client] = append(out[c.Client], c.Rules...)
+		out[c.Client] = append(out[c.Client], c)
 	}
 	return out
 }()

@@ -95,6 +95,37 @@ func requests(rule rbacv1.PolicyRule) (out []request) {
 	return out
 }
 
+// A promise is of deletions alone: nothing else is looked at, and one of a collection is for many objects. What the page says of a
+// rule for deletions is promised.
+func TestAPromiseIsOfDeletions(t *testing.T) {
+	for _, c := range Controllers() {
+		for _, r := range c.Rules {
+			if len(r.Preconditions) > 0 {
+				require.Equal(t, "delete", r.Verbs, c.Name)
+				require.NotContains(t, r.Resources, "/", c.Name)
+			}
+			if r.Verbs == "delete" {
+				require.Equal(t, slices.Contains(r.Preconditions, UID), strings.Contains(r.Why, "UID"), "%s: %s", c.Name, r.Why)
+				require.Equal(t, slices.Contains(r.Preconditions, ResourceVersion), strings.Contains(r.Why, "resource version"), "%s: %s", c.Name, r.Why)
+			}
+		}
+	}
+}
+
+func TestPromises(t *testing.T) {
+	pods, secrets, nodes := schema.GroupResource{Resource: "pods"}, schema.GroupResource{Resource: "secrets"}, schema.GroupResource{Resource: "nodes"}
+	all := func(controllers ...string) sets.Set[string] { return sets.New(controllers...) }
+	require.Equal(t, [][]Precondition{{UID}}, Promises("pod-garbage-collector", pods, nil))
+	require.Equal(t, [][]Precondition{{UID, ResourceVersion}}, Promises("token-cleaner", secrets, nil))
+	require.Equal(t, [][]Precondition{{UID}}, Promises("generic-garbage-collector", schema.GroupResource{Group: "example.com", Resource: "widgets"}, nil))
+	require.Equal(t, [][]Precondition{{UID}}, Promises("node-controller", pods, all("node-lifecycle-controller")))
+	require.Empty(t, Promises("node-controller", pods, all("taint-eviction-controller")))
+	require.Empty(t, Promises("node-controller", nodes, nil), "its rule promises nothing")
+	require.Empty(t, Promises("daemon-set-controller", pods, nil), "its rule promises nothing")
+	require.Empty(t, Promises("pod-garbage-collector", secrets, nil), "no rule")
+	require.Empty(t, Promises("nobody", pods, nil))
+}
+
 func TestRules(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	require.Empty(t, Rules("daemon-set-controller", "deletecollection", pods, ""))

@@ -11,6 +11,11 @@ const (
 	repeatable = "It says what is so, and the next reconcile corrects it."
 )
 
+var (
+	byUID  = []Precondition{UID}
+	asRead = []Precondition{UID, ResourceVersion}
+)
+
 // status is a rule for what a workload controller says of an object.
 func status(resource string) Rule {
 	return Rule{Verbs: "update patch", Resources: resource + "/status", Mode: View, Why: ownWrites + " " + refused}
@@ -91,17 +96,17 @@ var workloads = []Controller{
 			Why: "What a quota counts is proven before a value falls, for 5 min at most. A value rises at once."},
 	}},
 	{Name: names.PodGarbageCollectorController, Client: "pod-garbage-collector", Rules: []Rule{
-		{Verbs: "delete", Resources: "pods", Mode: View, Scenarios: []int{32, 44},
+		{Verbs: "delete", Resources: "pods", Mode: View, Scenarios: []int{32, 44}, Preconditions: byUID,
 			Why: "It carries the pod's UID. The pods are proven before some that have ended are deleted, the nodes before pods on nodes out of service."},
 		{Verbs: "patch", Resources: "pods/status", Mode: InCode, Why: "It carries the pod's UID."},
 	}},
 	{Name: names.GarbageCollectorController, Client: "generic-garbage-collector", Rules: []Rule{
-		{Verbs: "delete", Resources: "*", Mode: InCode, Why: "The object and its owners are read live before, and it carries the UID."},
+		{Verbs: "delete", Resources: "*", Mode: InCode, Preconditions: byUID, Why: "The object and its owners are read live before, and it carries the UID."},
 		{Verbs: "patch update", Resources: "*", Mode: Bounded, Scenarios: []int{35},
 			Why: "The graph is proven to have all dependents before they are orphaned or a foreground deletion ends, 5 min at most."},
 	}},
 	{Name: names.TTLAfterFinishedController, Client: "ttl-after-finished-controller", Rules: []Rule{
-		{Verbs: "delete", Resources: "jobs.batch", Mode: InCode, Why: "The Job is read live before, and it carries the UID and the resource version."},
+		{Verbs: "delete", Resources: "jobs.batch", Mode: InCode, Preconditions: byUID, Why: "The Job is read live before, and it carries the UID."},
 	}},
 	{Name: names.PodGroupProtectionController, Client: names.PodGroupProtectionController, Rules: []Rule{
 		{Verbs: "update", Resources: "podgroups.scheduling.k8s.io", Mode: Bounded, Scenarios: []int{42},

@@ -89,6 +89,10 @@ var (
 		Subsystem: subsystem, Name: "undeclared_writes_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of writes that docs/coverage.md does not list, by the client and the verb. They are sent all the same.",
 	}, []string{"client", "verb"})
+	unguardedDeletions = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "unguarded_deletions_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of deletions that were not sent because they lacked the precondition that docs/coverage.md promises, by the client.",
+	}, []string{"client"})
 	relistProofs = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "relist_proofs_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of proofs of a cache asked for because another cache of the same controller was relisted, by result.",
@@ -109,7 +113,7 @@ var register sync.Once
 func Register() {
 	register.Do(func() {
 		legacyregistry.MustRegister(waits, waitDuration, parkedOwners, writeToCache, staleCaches, droppedRecords,
-			refusedWrites, unsettledWrites, recordedWrites, unrecordedWrites, undeclaredWrites,
+			refusedWrites, unsettledWrites, recordedWrites, unrecordedWrites, undeclaredWrites, unguardedDeletions,
 			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, relists, relistProofs, startProofs, fences,
 			liveReads, budgetWaits, breakerOpen, breakerTrips, heldPasses, verifications,
 			cancelledEvictions, evictionWaits, waitingEvictions,
@@ -222,6 +226,9 @@ func Refused() { refusedWrites.Inc() }
 
 // Undeclared counts a write that package inventory does not have.
 func Undeclared(client, verb string) { undeclaredWrites.WithLabelValues(client, verb).Inc() }
+
+// Unguarded counts a deletion that was not sent because it lacked the precondition that package inventory promises.
+func Unguarded(client string) { unguardedDeletions.WithLabelValues(client).Inc() }
 
 // WaitStarted implements rvtracker.Metrics.
 func (Tracker) WaitStarted(controller string, r schema.GroupResource) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/discovery"
 	clientset "k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
@@ -15,10 +16,12 @@ import (
 )
 
 // Clients returns a builder whose clients record the writes of every reconcile in the store of the
-// controller that makes it, count those that the inventory does not have, and write nothing once lease has run out, unless
-// it is nil.
-func Clients(builder clientbuilder.ControllerClientBuilder, lease *Lease) clientbuilder.ControllerClientBuilder {
+// controller that makes it, count those that the inventory does not have, send no deletion without the precondition that it
+// promises, unless the controller is exempt by its name in --controllers, and write nothing once lease has run out, unless it is nil.
+func Clients(builder clientbuilder.ControllerClientBuilder, lease *Lease, exempt ...string) clientbuilder.ControllerClientBuilder {
+	exempted := sets.New(exempt...)
 	return wrappedBuilder{builder, func(next http.RoundTripper, at endpoint, client string) http.RoundTripper {
+		next = conditional{next, at, client, exempted}
 		if lease != nil {
 			next = leaderOnly{next, at, *lease}
 		}

@@ -9,6 +9,7 @@
 //     whatever helper makes it. A write whose answer was lost is told as such; one that cannot be read is counted.
 //   - No write but of an event is sent once the leader lease has run out (NotLeaderError).
 //   - A write that package inventory has no rule for is counted.
+//   - A deletion that lacks the precondition which all rules for it promise is not sent (PreconditionError).
 //   - Watches that are stalled can be ended, so that their informers open new ones, or relist.
 //
 // Which controllers and clients those are is for package wiring to say.

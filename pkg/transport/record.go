@@ -120,8 +120,9 @@ func outcomeUnknown(req *http.Request, resp *http.Response, err error) bool {
 	if err == nil {
 		return resp.StatusCode >= http.StatusInternalServerError && !webhookFailed(req, resp)
 	}
-	var refused *NotLeaderError
-	return !errors.As(err, &refused) && !utilnet.IsConnectionRefused(err)
+	var notLeader *NotLeaderError
+	var unguarded *PreconditionError
+	return !errors.As(err, &notLeader) && !errors.As(err, &unguarded) && !utilnet.IsConnectionRefused(err)
 }
 
 // webhookFailed reports whether the answer says that an admission webhook could not be called, so that nothing

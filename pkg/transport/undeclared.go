@@ -21,8 +21,14 @@ type inventoried struct {
 	client string
 }
 
-// logged are the clients and verbs of which the log has told.
+// logged is of what the log has told.
 var logged sync.Map
+
+// firstOf reports whether the log has not told yet of this of a client, what being a verb or a resource.
+func firstOf(kind, client, what string) bool {
+	_, before := logged.LoadOrStore([3]string{kind, client, what}, nil)
+	return !before
+}
 
 // RoundTrip implements http.RoundTripper.
 func (i inventoried) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -43,7 +49,7 @@ func (i inventoried) count(req *http.Request) {
 		return
 	}
 	metrics.Undeclared(i.client, info.Verb)
-	if _, told := logged.LoadOrStore([2]string{i.client, info.Verb}, nil); !told {
+	if firstOf("undeclared", i.client, info.Verb) {
 		klog.FromContext(req.Context()).Info("A write that docs/coverage.md does not list: it is not known what it does on a stale cache. It is sent, and those that follow are only counted",
 			"client", i.client, "verb", info.Verb, "resource", resource, "subresource", info.Subresource)
 	}

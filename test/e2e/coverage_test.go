@@ -84,7 +84,8 @@ func coveragePage(controllers []inventory.Controller) string {
 	for why, names := range byKey(inventory.StartAtOnce()) {
 		fmt.Fprintf(&page, "- %s: %s.\n", strings.Join(names, ", "), why)
 	}
-	page.WriteString("\nA controller counts where the write that is protected least does.\n\n| Controller | Write | | Why | Scenarios |\n|---|---|---|---|---|\n")
+	page.WriteString("\nA controller counts where the write that is protected least does. † marks deletions that are not sent without the UID, or the resource version, that they are said to\n" +
+		"carry: [design](design.md#what-the-transport-refuses).\n\n| Controller | Write | | Why | Scenarios |\n|---|---|---|---|---|\n")
 	for _, c := range controllers {
 		name := "**" + c.Name + "**"
 		if len(c.Rules) == 0 {
@@ -95,8 +96,12 @@ func coveragePage(controllers []inventory.Controller) string {
 			for _, n := range r.Scenarios {
 				scenarios = append(scenarios, fmt.Sprint(n))
 			}
+			why := r.Why
+			if len(r.Preconditions) > 0 {
+				why += " †"
+			}
 			fmt.Fprintf(&page, "| %s | %s %s | %s | %s | %s |\n", name, strings.ReplaceAll(r.Verbs, " ", ", "),
-				"`"+strings.ReplaceAll(r.Resources, " ", "`, `")+"`", modeName(r.Mode), r.Why, strings.Join(scenarios, ", "))
+				"`"+strings.ReplaceAll(r.Resources, " ", "`, `")+"`", modeName(r.Mode), why, strings.Join(scenarios, ", "))
 			name = ""
 		}
 	}

@@ -210,5 +210,18 @@ func (r *run) standing(ctx context.Context) error {
 	r.violate(s2...)
 	r.violate(s3...)
 	r.violate(oracle.Undeclared(writes)...)
+	if r.Arm != rig.P {
+		return nil
+	}
+	page, err := r.KCM.Get(ctx, "/metrics")
+	if err != nil {
+		return err
+	}
+	for _, m := range unguarded.FindAllStringSubmatch(string(page), -1) {
+		r.violate(oracle.Violation{Oracle: "I", Rule: "deletion without what its rule promises", Object: m[1], Time: time.Now(), Detail: m[2]})
+	}
 	return nil
 }
+
+// unguarded is the metric of deletions that were not sent because they lacked what package inventory promises.
+var unguarded = regexp.MustCompile(`(?m)^stale_controller_unguarded_deletions_total\{client="(.*)"\} (\S+)$`)

@@ -22,6 +22,8 @@ type Mutant struct {
 	Protection string
 	// File, from the root of the checkout, has Old exactly once; New comes in its place.
 	File, Old, New string
+	// Also names another mutant, of another file, that would hide what this one takes away: its edit is made as well.
+	Also string
 }
 
 // All returns every mutant that a scenario on a real control plane has to find.
@@ -33,6 +35,9 @@ func Find(name string) (Mutant, error) {
 		if m.Name == name {
 			return m, nil
 		}
+	}
+	if i := slices.IndexFunc(tested, func(t Tested) bool { return t.Name == name }); i >= 0 {
+		return tested[i].Mutant, nil
 	}
 	return Mutant{}, fmt.Errorf("there is no mutant %q", name)
 }
@@ -49,25 +54,41 @@ func (m Mutant) Apply(root string) ([]byte, error) {
 	return []byte(strings.Replace(string(content), m.Old, m.New, 1)), nil
 }
 
-// Overlay puts the edited file into a folder, and returns a file for the option -overlay of the go command: the checkout
+// Files are those that are edited.
+func (m Mutant) Files() []string {
+	if m.Also == "" {
+		return []string{m.File}
+	}
+	return []string{m.File, mustFind(m.Also).File}
+}
+
+// Overlay puts the edited files into a folder, and returns a file for the option -overlay of the go command: the checkout
 // stays as it is, and the compiler is told to read the edited file instead. A folder that lasts spares building again what
 // is up to date.
 func (m Mutant) Overlay(root, dir string) (string, error) {
-	content, err := m.Apply(root)
-	if err != nil {
-		return "", err
-	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return "", err
 	}
-	edited, overlay := filepath.Join(dir, filepath.Base(m.File)), filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(edited, content, 0o644); err != nil {
-		return "", err
+	edits, replace := []Mutant{m}, map[string]string{}
+	if m.Also != "" {
+		edits = append(edits, mustFind(m.Also))
 	}
-	files, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, filepath.FromSlash(m.File)): edited}})
+	for _, edit := range edits {
+		content, err := edit.Apply(root)
+		if err != nil {
+			return "", err
+		}
+		edited := filepath.Join(dir, filepath.Base(edit.File))
+		if err := os.WriteFile(edited, content, 0o644); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(root, filepath.FromSlash(edit.File))] = edited
+	}
+	files, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
 		return "", err
 	}
+	overlay := filepath.Join(dir, "overlay.json")
 	return overlay, os.WriteFile(overlay, files, 0o644)
 }
 
@@ -156,7 +177,7 @@ var all = []Mutant{
 	{
 		Name: "uid-podgc", Protection: "pod garbage collection deletes by UID", File: podGC,
 		Old: "consistencyutil.OnlyUID(gcc.consistencyStore, pod.UID, metav1.NewDeleteOptions(0))",
-		New: "metav1.NewDeleteOptions(0)",
+		New: "metav1.NewDeleteOptions(0)", Also: "precondition",
 	},
 	{
 		Name: "falls-quota", Protection: "what a quota has used falls only by caches that are proven fresh", File: controllers + "resourcequota/prove.go",
@@ -216,12 +237,12 @@ var all = []Mutant{
 	{
 		Name: "version-endpointslicemirroring", Protection: "a mirrored EndpointSlice is deleted only as it was read", File: controllers + "endpointslicemirroring/reconciler.go",
 		Old: "EndpointSlices(namespace).Delete(ctx, endpointSlice.Name, *consistencyutil.OnlyAsRead(r.consistencyStore, endpointSlice, &metav1.DeleteOptions{}))",
-		New: "EndpointSlices(namespace).Delete(ctx, endpointSlice.Name, metav1.DeleteOptions{})",
+		New: "EndpointSlices(namespace).Delete(ctx, endpointSlice.Name, metav1.DeleteOptions{})", Also: "precondition",
 	},
 	{
 		Name: "version-tokencleaner", Protection: "the token cleaner deletes a token only as it has read it", File: controllers + "bootstrap/tokencleaner.go",
 		Old: "*consistencyutil.OnlyAsRead(tc.consistencyStore, secret, &options)",
-		New: "options",
+		New: "options", Also: "precondition",
 	},
 	{
 		Name: "start-proof", Protection: "caches are proven as new as the start of leadership before the first reconcile", File: gate,
@@ -276,7 +297,7 @@ var all = []Mutant{
 	{
 		Name: "taint-guard", Protection: "an eviction is judged again when it is due, by the server's state", File: "pkg/consistencystore/tainteviction.go",
 		Old: "	return guarded(s, guard)",
-		New: "	return nil",
+		New: "	return nil", Also: "precondition",
 	},
 	{
 		Name: "device-taint-guard", Protection: "an eviction for a device's taint is judged again when it is due, by the server's state", File: "pkg/consistencystore/tainteviction.go",

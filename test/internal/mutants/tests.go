@@ -118,6 +118,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "precondition", Protection: "no deletion is sent without the precondition that its rule promises", File: "pkg/transport/client.go",
+			Old: "		next = conditional{next, at, client, exempted}\n",
+			New: "		_ = exempted\n",
+		},
+		Package: "pkg/transport", Test: "TestAnExemptControllerPromisesNothing",
+	},
+	{
+		Mutant: Mutant{
 			Name: "path-prefix", Protection: "writes are recorded behind a URL with a path prefix", File: "pkg/transport/endpoint.go",
 			Old: "strings.CutPrefix(req.URL.Path, string(e))",
 			New: `strings.CutPrefix(req.URL.Path, "")`,

@@ -56,7 +56,9 @@ func find() (rows []old, all int, err error) {
 			if err != nil {
 				return nil, 0, err
 			}
-			on = append(on, source(m.File)...)
+			for _, file := range m.Files() {
+				on = append(on, source(file)...)
+			}
 			selected = fmt.Sprintf("make e2e-protection FILTER='scenario:%d && mutant:%s' MUTANTS=%s", row.Number, m.Name, m.Name)
 		}
 		if aged := age(row.Commit, on); aged != nil {
@@ -70,7 +72,10 @@ func find() (rows []old, all int, err error) {
 	}
 	for _, row := range p.Tests() {
 		all++
-		on := source(edits[row.Mutant].File)
+		var on []string
+		for _, file := range edits[row.Mutant].Files() {
+			on = append(on, source(file)...)
+		}
 		if _, folder, ok := strings.Cut(row.CaughtBy, " in "); ok {
 			folder, _, _ = strings.Cut(folder, ",")
 			on = append(on, folder+"/*_test.go")
