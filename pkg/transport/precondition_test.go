@@ -33,7 +33,7 @@ import (
 
 var (
 	uid             = ptr.To(types.UID("u"))
-	resourceVersion = ptr.To("7")
+	resourceVersion = new("7")
 )
 
 // acceptingServer says yes to everything, and notes the body of each request.
