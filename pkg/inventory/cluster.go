@@ -48,8 +48,8 @@ var storage = []Controller{
 	{Name: names.PersistentVolumeBinderController, Client: "persistent-volume-binder", Rules: []Rule{
 		{Verbs: "create", Resources: "persistentvolumes", Mode: Exempt, Why: "The volume has the name of its claim: a second one is refused."},
 		{Verbs: "update", Resources: "persistentvolumes persistentvolumes/status persistentvolumeclaims persistentvolumeclaims/status", Mode: InCode, Why: refused},
-		{Verbs: "delete", Resources: "persistentvolumes", Mode: InCode, Preconditions: byUID,
-			Why: "The volume is read live before, and is still the one of the claim for which it was to be reclaimed. It carries the UID."},
+		{Verbs: "delete", Resources: "persistentvolumes", Mode: InCode, Scenarios: []int{52}, Preconditions: byUID,
+			Why: "The volume and its claim are read live before: the volume is still that of the claim for which it was to be reclaimed, and the claim is gone. It carries the UID."},
 		{Verbs: "create delete", Resources: "pods", Mode: Exempt, Why: "They recycle a volume that was read live before."},
 	}},
 	{Name: names.PersistentVolumeAttachDetachController, Client: "attachdetach-controller", Rules: []Rule{
@@ -134,7 +134,7 @@ var cluster = []Controller{
 		{Verbs: "create", Resources: "subjectaccessreviews.authorization.k8s.io", Mode: Exempt, Why: "It asks, and changes nothing."},
 	}},
 	{Name: names.CertificateSigningRequestCleanerController, Client: "certificate-controller", Rules: []Rule{
-		{Verbs: "delete", Resources: "certificatesigningrequests.certificates.k8s.io", Mode: InCode, Preconditions: asRead, Why: "It carries the UID and the resource version of the request that was too old."},
+		{Verbs: "delete", Resources: "certificatesigningrequests.certificates.k8s.io", Mode: InCode, Scenarios: []int{53}, Preconditions: asRead, Why: "It carries the UID and the resource version of the request that was too old."},
 	}},
 	{Name: names.PodCertificateRequestCleanerController, Client: "podcertificaterequestcleaner", Rules: []Rule{
 		{Verbs: "delete", Resources: "podcertificaterequests.certificates.k8s.io", Mode: InCode, Preconditions: byUID, Why: "It carries the UID."},

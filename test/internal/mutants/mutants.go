@@ -240,6 +240,16 @@ var all = []Mutant{
 		New: "EndpointSlices(namespace).Delete(ctx, endpointSlice.Name, metav1.DeleteOptions{})", Also: "precondition",
 	},
 	{
+		Name: "version-csrcleaner", Protection: "the cleaner of certificate signing requests deletes one only as it has read it", File: controllers + "certificates/cleaner/cleaner.go",
+		Old: "*consistencyutil.OnlyAsRead(ccc.consistencyStore, csr, &metav1.DeleteOptions{})",
+		New: "metav1.DeleteOptions{}", Also: "precondition",
+	},
+	{
+		Name: "claim-persistentvolume-binder", Protection: "a volume is not reclaimed while the server has its claim", File: controllers + "volume/persistentvolume/prove.go",
+		Old: "err != nil || !released || !proves {",
+		New: "err != nil || !released || !proves || claimOf(live) == claimOf(decided) {",
+	},
+	{
 		Name: "version-tokencleaner", Protection: "the token cleaner deletes a token only as it has read it", File: controllers + "bootstrap/tokencleaner.go",
 		Old: "*consistencyutil.OnlyAsRead(tc.consistencyStore, secret, &options)",
 		New: "options", Also: "precondition",
