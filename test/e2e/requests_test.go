@@ -36,7 +36,7 @@ const (
 	ruleRequest = "new certificate signing request deleted"
 )
 
-// The cleaner looks at all certificate signing requests when it begins to run, and then once an hour. Its first pass takes 12 s, because of the client's
+// The cleaner looks at all certificate signing requests when it begins to run, and then once an hour. Its first pass takes 20 s, because of the client's
 // rate limit, and requests that it is about to delete are made again under their names meanwhile. Every stock arm deletes the new ones. Its controllers
 // begin some seconds after it leads, as the cleaner does not wait for its cache.
 var _ = describe(scenario{
@@ -52,7 +52,7 @@ var _ = describe(scenario{
 		}
 		gomega.Expect(r.KCM.Kill()).To(gomega.Succeed())
 		successor, err := r.StartKCM(ctx, "kube-controller-manager-restarted", r.Proxy, func(o *controlplane.KCMOptions) {
-			o.Args = append(o.Args, "--controller-start-interval=15s", "--kube-api-qps=5", "--kube-api-burst=5")
+			o.Args = append(o.Args, "--controller-start-interval=15s", "--kube-api-qps=3", "--kube-api-burst=3")
 		})
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		r.Adopt(successor)
