@@ -36,9 +36,32 @@ type found[T any] struct {
 	at  time.Time
 }
 
-// NewConfirmations returns confirmations by these reads.
+// NewConfirmations returns confirmations by these reads, which nobody else has used yet. What a read has found that nobody waited for until its
+// end counts, too: one who asks again may do so after a long backoff, and be too early for the next read as well.
 func NewConfirmations[T any](reads *Reads[T]) *Confirmations[T] {
-	return &Confirmations[T]{reads: reads, found: map[string]found[T]{}}
+	c := &Confirmations[T]{reads: reads, found: map[string]found[T]{}}
+	read := reads.read
+	reads.read = func(ctx context.Context, key string) (T, error) {
+		at := time.Now()
+		val, err := read(ctx, key)
+		if err == nil {
+			c.note(key, val, at)
+		}
+		return val, err
+	}
+	return c
+}
+
+// note keeps what a read has found, and forgets what is too old.
+func (c *Confirmations[T]) note(key string, val T, at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for other, f := range c.found {
+		if time.Since(f.at) >= foundFor {
+			delete(c.found, other)
+		}
+	}
+	c.found[key] = found[T]{val, at}
 }
 
 // Get returns the object as a read has found it no longer than a minute ago. An error that is no NotFound says nothing of it.
@@ -55,18 +78,9 @@ func (c *Confirmations[T]) Get(key string) (val T, err error) {
 	}
 	ctx, cancel := context.WithTimeout(c.reads.ctx, confirmPatience)
 	defer cancel()
-	val, at, err := c.reads.Get(ctx, key, time.Now().Add(-Age))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case err == nil:
-		for other, f := range c.found {
-			if time.Since(f.at) >= foundFor {
-				delete(c.found, other)
-			}
-		}
-		c.found[key] = found[T]{val, at}
-	case !apierrors.IsNotFound(err):
+	if val, _, err = c.reads.Get(ctx, key, time.Now().Add(-Age)); err != nil && !apierrors.IsNotFound(err) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		c.failed = time.Now()
 	}
 	return val, err

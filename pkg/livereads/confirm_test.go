@@ -79,3 +79,31 @@ func TestConfirmationsThatFailHoldNobodyUp(t *testing.T) {
 		})
 	}
 }
+
+// What is read too slowly for one who asks is there for the next, who comes when the read is too old to be shared.
+func TestConfirmationsKeepWhatIsFoundLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reads atomic.Int32
+		c := NewConfirmations(NewReads(t.Context(), "test", confirmed, NewBudget(DefaultRate, DefaultBurst), func(_ context.Context, key string) (string, error) {
+			reads.Add(1)
+			time.Sleep(time.Second)
+			return "found " + key, nil
+		}))
+		for key := range 3 {
+			_, err := c.Get(fmt.Sprint(key))
+			require.Error(t, err)
+			time.Sleep(2 * time.Second)
+		}
+		time.Sleep(2 * Age)
+		for key := range 3 {
+			val, err := c.Get(fmt.Sprint(key))
+			require.NoError(t, err)
+			require.Equal(t, fmt.Sprint("found ", key), val)
+		}
+		require.EqualValues(t, 3, reads.Load())
+		time.Sleep(foundFor)
+		_, err := c.Get("0")
+		require.Error(t, err, "it is too old")
+		time.Sleep(time.Second) // That read ends.
+	})
+}
