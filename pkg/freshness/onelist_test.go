@@ -5,6 +5,7 @@ package freshness
 
 import (
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -85,4 +86,65 @@ func TestAnUnchangedCacheMayMove(t *testing.T) {
 		_, ok = w.p.Known(leases)
 		require.False(w, ok)
 	})
+}
+
+// A cache that lacks what it has passed has lost it: a change at its own resource version, a deletion at that of an earlier list.
+func TestProveByListOfACacheThatLostAnEvent(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		deleted bool
+		first   bool // the first list shows it
+		seen    bool // it was only late
+	}{
+		{name: "a deletion", deleted: true},
+		{name: "a deletion that was late", deleted: true, seen: true},
+		{name: "a change", first: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inWorld(t, Options{}, func(w *world) {
+				w.api.bump(50)
+				lost := w.api.write("ns/a", "uid", tc.deleted)
+				list := func() Proof {
+					proof, err := w.p.ProveByList(w.Context(), leases, time.Now(), 100*time.Millisecond)
+					require.NoError(w, err)
+					return proof
+				}
+				// moves has the cache get a change after it, and not the lost one.
+				moves := func() {
+					w.view.set(w.api.text(w.api.write("ns/z", "uid", false)), lacking(w, lost))
+				}
+				if tc.first {
+					moves()
+					w.api.bump(5)
+					require.True(w, list().Lost)
+					return
+				}
+				proof := list()
+				require.Equal(w, Stale, proof.Outcome)
+				require.False(w, proof.Lost, "it may be on its way")
+				if moves(); tc.seen {
+					w.view.sync(w.api.rv)
+					require.Equal(w, Proven, list().Outcome)
+					w.api.write("ns/b", "uid", true)
+					require.False(w, list().Lost, "another one may be on its way")
+					return
+				}
+				w.api.bump(5)
+				proof = list()
+				require.Equal(w, Stale, proof.Outcome)
+				require.True(w, proof.Lost)
+			})
+		})
+	}
+}
+
+// lacking is what a cache has that got every change but one.
+func lacking(w *world, lost int) map[string]object {
+	history, _ := w.api.snapshot()
+	history = slices.DeleteFunc(history, func(c change) bool { return c.rv == lost })
+	out := map[string]object{}
+	for key, c := range stateAt(history, w.api.rv) {
+		out[key] = object{c.uid, w.api.text(c.rv)}
+	}
+	return out
 }

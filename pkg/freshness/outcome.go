@@ -120,6 +120,8 @@ type Proof struct {
 	// Events, if Stale, is how many changes (MethodWatch) or objects (MethodList) are
 	// missing, at least.
 	Events int
+	// Lost, if Stale, says that a cache which has passed what it lacks lacks it still, by a list: no watch will bring it.
+	Lost bool
 	// RVs, if Stale, is how far the cache's RV is behind the server's, in changes to any
 	// resource; 0 if they do not fit in 64 bits.
 	RVs uint64

@@ -157,12 +157,27 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view Cach
 		// Different histories: how many changes apart cannot be said.
 		return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("%d objects in the cache differ from the server, whose resource versions went backward", diff.objects)}
 	}
+	lost := r.lost(diff, upTo)
 	lowest := diff.lowest
 	if lowest == "" || Passed(r.storeRV(), lowest) {
 		// After a restore with bumped revisions the store may be past what it lacks, of a history that is gone.
 		lowest = upTo
 	}
-	return r.stale(MethodList, diff.objects, lowest, want.fence), nil
+	proof := r.stale(MethodList, diff.objects, lowest, want.fence)
+	proof.Lost = lost
+	return proof, nil
+}
+
+// lost reports whether the store, which differs from a list at upTo, has passed what it lacks: an object at its RV, or, where it has
+// objects that an earlier list did not have either, that list.
+func (r *resource) lost(diff difference, upTo string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := r.sample()
+	if diff.more != r.more.content {
+		r.more.content, r.more.upTo = diff.more, upTo
+	}
+	return diff.lowest != "" && Passed(at, diff.lowest) || diff.extra && Passed(at, r.more.upTo)
 }
 
 func (r *resource) heldAt() string {
@@ -250,6 +265,7 @@ type difference struct {
 	objects         int
 	lowest, highest string // RVs of what the store lacks
 	extra           bool   // the store has what the list does not
+	more            content
 }
 
 // compare finds the objects of which the store does not have the listed content or newer.
@@ -268,6 +284,7 @@ func (l *listing) compare(view CacheView) difference {
 		case !ok && l.complete:
 			d.objects++
 			d.extra = true
+			d.more.add(key, uid, rv)
 		}
 	})
 	for key, want := range l.objects {

@@ -57,6 +57,12 @@ type resource struct {
 	// no use in giving it time.
 	quietAt string
 
+	// more is what the store was last found to have and a list not, and how far the first such list was.
+	more struct {
+		content
+		upTo string
+	}
+
 	// uncounted is for how many fences more the cache is taken to have objects.
 	uncounted int
 

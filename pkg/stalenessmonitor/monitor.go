@@ -26,6 +26,8 @@ const (
 	sampleEvery = time.Second
 	// stalledFor is how long a cache must have been stalled for something to be done about it.
 	stalledFor = 2 * time.Second
+	// lostAgain is how soon it is said again of a cache that it lacks what no watch will bring.
+	lostAgain = time.Minute
 	// historyLength is how many samples are kept, one in each Period.
 	historyLength = 60
 )
@@ -79,6 +81,8 @@ type Options struct {
 	// Stalled, unless nil, is called every second for a cache that has been stalled for stalledFor: what can
 	// be done about it is not the monitor's business. It must return at once.
 	Stalled func(resource schema.GroupVersionResource, reason string)
+	// Lost, unless nil, is called, once in lostAgain at most, for a cache that lacks what no watch will bring. It must return at once.
+	Lost func(resource schema.GroupVersionResource)
 }
 
 // Monitor probes every informer's cache.

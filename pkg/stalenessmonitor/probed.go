@@ -74,6 +74,8 @@ type probed struct {
 	// missing is an RV that a proof has shown the cache to lack, missed how many changes at least.
 	missing string
 	missed  int
+	// told is when it was last told that no watch will bring it.
+	told time.Time
 	// late is when the cache was last seen to get an event late, lost since when what was proven of it does not hold.
 	late, lost time.Time
 	// failures counts fences in a row without an answer, undecided watches that said nothing.
@@ -152,7 +154,14 @@ func (c *probed) found(ctx context.Context, proof freshness.Proof) {
 	c.mu.Lock()
 	c.missing, c.missed, c.undecided = proof.ResourceVersion, proof.Events, 0
 	c.failures, c.failure, c.failureErr = 0, "", ""
+	told := !c.told.IsZero() && time.Since(c.told) < lostAgain
+	if proof.Lost && !told {
+		c.told = time.Now()
+	}
 	c.mu.Unlock()
+	if proof.Lost && !told && c.m.opts.Lost != nil {
+		c.m.opts.Lost(c.gvr)
+	}
 	c.sample(ctx)
 }
 

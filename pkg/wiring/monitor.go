@@ -5,6 +5,7 @@ package wiring
 
 import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/sharedinformers"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
@@ -30,6 +31,11 @@ func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalen
 			if reason == stalenessmonitor.ReasonWatch {
 				w.proofs.counts.WatchesEnded(gvr, watches.End(w.ctx, gvr))
 			}
+		},
+		Lost: func(gvr schema.GroupVersionResource) {
+			n := watches.Relist(gvr.GroupResource())
+			w.proofs.counts.WatchesEnded(gvr, n)
+			klog.FromContext(w.ctx).Info("A cache lacks a change that it has passed, and that no watch will bring; its informer relists", "resource", gvr, "watches", n)
 		},
 	})
 	w.proofs.prover.Tell(m)
