@@ -72,6 +72,22 @@ func composition() []Tested {
 			Old: "return replaced(oldObj, newObj) || filter != nil",
 			New: "return filter != nil",
 		}},
+		{Package: compositionTests, Test: "TestRegressions/lost-deletion.json", Mutant: Mutant{
+			Name: "relist-lost", Protection: "the informer of a cache that lacks what it has passed relists", File: "pkg/wiring/monitor.go",
+			Old: "n := watches.Relist(gvr.GroupResource())",
+			New: "n := 0",
+		}},
+		{Mutant: mustFind("live-nodes"), Package: compositionTests, Test: "TestServiceOnANodeThatIsNotSeen"},
+		{Package: compositionTests, Test: "TestServiceOnANodeThatIsReadSlowly", Mutant: Mutant{
+			Name: "late-read", Protection: "an object that is read too slowly for one who asks counts as found for the next", File: "pkg/livereads/confirm.go",
+			Old: "		if err == nil {\n			c.note(key, val, at)\n",
+			New: "		if err == nil && ctx.Value(key) != nil {\n			c.note(key, val, at)\n",
+		}},
+		{Package: compositionTests, Test: "TestServiceIsLookedAtAgainWhenTheNodeIsSeen", Mutant: Mutant{
+			Name: "node-came", Protection: "the Services of pods on a node that the cache has lacked are looked at again when it is seen", File: controllers + "endpointslice/nodes.go",
+			Old: "if !ok || !isNode || !nodes.hasLacked(node.Name) {",
+			New: "if true || !ok || !isNode || !nodes.hasLacked(node.Name) {",
+		}},
 		{Package: compositionTests, Test: "TestQuotaIsMadeWithItsPods/30ms", Mutant: Mutant{
 			Name: "count-again-quota", Protection: "the first value of a quota is counted once more after its proof, and soon after it was published", File: controllers + "resourcequota/prove.go",
 			Old: "	rq.countAgain(resourceQuota, usage, first)\n",

@@ -23,9 +23,11 @@ import (
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/controller-manager/pkg/informerfactory"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	"k8s.io/kubernetes/pkg/controller/cronjob"
 	"k8s.io/kubernetes/pkg/controller/daemon"
 	"k8s.io/kubernetes/pkg/controller/deployment"
+	"k8s.io/kubernetes/pkg/controller/endpointslice"
 	"k8s.io/kubernetes/pkg/controller/job"
 	"k8s.io/kubernetes/pkg/controller/namespace"
 	"k8s.io/kubernetes/pkg/controller/nodelifecycle"
@@ -63,9 +65,11 @@ const (
 	// namespaceResync is how often the namespace controller looks at all namespaces.
 	namespaceResync = 5 * time.Minute
 	evictionRate    = 0.1
-	secondaryRate   = 0.01
-	largeCluster    = 50
-	unhealthyZone   = 0.55
+	// endpointsPerSlice is how many endpoints a slice has at most.
+	endpointsPerSlice = 100
+	secondaryRate     = 0.01
+	largeCluster      = 50
+	unhealthyZone     = 0.55
 	// Grace is for how long a node may be silent.
 	Grace = 50 * time.Second
 )
@@ -104,6 +108,8 @@ type Flags struct {
 	Deployments bool
 	// CronJobs says that the controller of CronJobs runs, too.
 	CronJobs bool
+	// Slices says that the controller of EndpointSlices runs, too.
+	Slices bool
 	// QPS, unless 0, is how many requests a second each client may send, in place of the default.
 	QPS int
 }
@@ -203,6 +209,14 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		run = append(run, func(ctx context.Context) { cronJobs.Run(ctx, workers) })
 		m.parts = append(m.parts, cronJobs)
 	}
+	if flags.Slices {
+		slices, err := sliceController(ctx, builder, ofController(names.EndpointSliceController))
+		if err != nil {
+			return nil, err
+		}
+		run = append(run, func(ctx context.Context) { slices.Run(ctx, workers) })
+		m.parts = append(m.parts, slices)
+	}
 	informersStarted := make(chan struct{})
 	if flags.Guards {
 		guards, parts, err := buildGuards(ctx, builder, ofController, typed, observed, informersStarted, flags.Ended)
@@ -286,6 +300,16 @@ func namespaceController(ctx context.Context, builder clientbuilder.ControllerCl
 		return nil, fmt.Errorf("metadata client of namespace-controller: %w", err)
 	}
 	return namespace.NewNamespaceController(ctx, client, objects, model.Discover, f.Core().V1().Namespaces(), namespaceResync, corev1.FinalizerKubernetes), nil
+}
+
+// sliceController makes the controller of EndpointSlices.
+func sliceController(ctx context.Context, builder clientbuilder.ControllerClientBuilder, f informers.SharedInformerFactory) (*endpointslice.Controller, error) {
+	client, err := builder.Client(model.SliceClient)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", model.SliceClient, err)
+	}
+	core := f.Core().V1()
+	return endpointslice.NewController(ctx, core.Pods(), core.Services(), core.Nodes(), f.Discovery().V1().EndpointSlices(), endpointsPerSlice, client, 0), nil
 }
 
 // Parts are the manager's controllers, factories of informers and, on our arm, wiring: all that keeps something.

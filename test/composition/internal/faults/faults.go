@@ -31,7 +31,7 @@ func New(server *model.Server) *Faults { return &Faults{server: server} }
 // Do begins what a step says, and has after end it. It reports whether the step is a fault.
 func (f *Faults) Do(s schedule.Step, after func(time.Duration, func())) bool {
 	switch s.Action {
-	case schedule.Refuse, schedule.Webhook, schedule.Broken, schedule.SlowWrites, schedule.SlowReads, schedule.LostAnswer, schedule.Unprovable:
+	case schedule.Refuse, schedule.Webhook, schedule.Broken, schedule.Throttle, schedule.SlowWrites, schedule.SlowReads, schedule.LostAnswer, schedule.Unprovable:
 		f.mu.Lock()
 		f.now = append(f.now, s)
 		f.mu.Unlock()
@@ -83,6 +83,10 @@ func (f *Faults) Fate(r *model.Request) (fate model.Fate) {
 		case schedule.Broken:
 			if hit && (r.Verb == "list" || r.Verb == "watch") {
 				fate.Refusal = model.Refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "storage is (re)initializing", s.N)
+			}
+		case schedule.Throttle:
+			if hit {
+				fate.Refusal = model.Refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many requests", s.N)
 			}
 		case schedule.Unprovable:
 			if model.Probe(r) {

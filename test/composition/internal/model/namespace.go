@@ -63,7 +63,7 @@ func Discover() ([]*metav1.APIResourceList, error) {
 	byGroup := map[string]*metav1.APIResourceList{}
 	var out []*metav1.APIResourceList
 	for _, r := range all {
-		if !r.Namespaced || r == CronJobs { // which run in histories of their own
+		if !r.Namespaced || r == CronJobs || r == Services || r == Slices { // which run in histories of their own
 			continue
 		}
 		version := r.GroupVersion().String()

@@ -53,22 +53,25 @@ func (s *Server) Look(f func(Truth)) {
 	f(Truth{s})
 }
 
-// DeploymentClient is the name of the client that writes ReplicaSets for Deployments, CronJobClient of the one that writes Jobs for CronJobs.
+// DeploymentClient is the name of the client that writes ReplicaSets for Deployments, CronJobClient of the one that writes Jobs for
+// CronJobs, SliceClient of the one that writes EndpointSlices for Services.
 const (
 	DeploymentClient = "deployment-controller"
 	CronJobClient    = "cronjob-controller"
+	SliceClient      = "endpointslice-controller"
 )
 
 func (s *Server) ownerOf(r *Request) Owner {
 	key := types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
 	ofDeployment := r.Resource == ReplicaSets && strings.Contains(r.Agent, DeploymentClient)
 	ofCronJob := r.Resource == Jobs && strings.Contains(r.Agent, CronJobClient)
-	if r.Resource != Pods && r.Resource != Revisions && !ofDeployment && !ofCronJob {
+	ofService := r.Resource == Slices && strings.Contains(r.Agent, SliceClient)
+	if r.Resource != Pods && r.Resource != Revisions && !ofDeployment && !ofCronJob && !ofService {
 		return Owner{r.Kind, key}
 	}
-	if ofCronJob && r.Verb != "create" {
-		if job := s.stores[Jobs].objects[key]; job != nil {
-			return controllerOf(job)
+	if (ofCronJob || ofService) && r.Verb != "create" {
+		if owned := s.stores[r.Resource].objects[key]; owned != nil {
+			return controllerOf(owned)
 		}
 		return Owner{}
 	}

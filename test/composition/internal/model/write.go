@@ -165,6 +165,8 @@ func (s *Server) update(r *Resource, old, changed Object) Object {
 	}
 	if before, now := field(old, "Spec"), field(changed, "Spec"); before.IsValid() && !same(before.Addr().Interface(), now.Addr().Interface()) {
 		changed.SetGeneration(old.GetGeneration() + 1)
+	} else if r == Slices { // which have no spec
+		changed.SetGeneration(old.GetGeneration() + 1)
 	}
 	st := s.stores[r]
 	s.commit(st, old, changed, nil)

@@ -69,6 +69,11 @@ func Records(s schedule.Schedule, stock, ours validate.Record) string {
 		fmt.Fprintf(&b, "%s\n    withheld, stock: %v\n    withheld, ours:  %v\n    overdone, stock: %v\n    overdone, ours:  %v\n",
 			v, stock.Withheld[v], ours.Withheld[v], stock.Overdone[v], ours.Overdone[v])
 	}
+	for _, service := range s.Services {
+		o := validate.ServiceOwner(service.Name)
+		fmt.Fprintf(&b, "%s, stock %v, ours %v\n    missing, stock: %v\n    missing, ours:  %v\n    stray, stock: %v\n    stray, ours:  %v\n",
+			o, stock.Requests[o], ours.Requests[o], stock.Missing[o], ours.Missing[o], stock.Stray[o], ours.Stray[o])
+	}
 	fmt.Fprintf(&b, "proofs: %v\nunjustified, stock: %v\n", ours.Probes, stock.Unjustified)
 	return b.String()
 }

@@ -11,8 +11,16 @@ import (
 	"time"
 )
 
-// Suspend has the CronJob Target be suspended for For.
-const Suspend Action = "suspend"
+// What others do to the CronJob Target and its Jobs.
+const (
+	Suspend       Action = "suspend"        // it is suspended for For
+	AddJob        Action = "add-job"        // a Job is made that it controls, under a name of its own
+	TakeName      Action = "take-job-name"  // a Job is made under the name of its next one: under its control, or, if N is 1, nobody's
+	DropJob       Action = "drop-job"       // its Nth Job is deleted
+	PauseJob      Action = "pause-job"      // its Nth unfinished Job is suspended for For
+	SetKeep       Action = "set-keep"       // it keeps N finished Jobs
+	RemakeCronJob Action = "remake-cronjob" // it is deleted, and made again under its name after Delay
+)
 
 // CronJob is one that is due each minute, and whose Jobs take less.
 type CronJob struct {
@@ -59,8 +67,54 @@ func DrawCronJobs(seed uint64) Schedule {
 			d.add(Step{Action: []Action{Refuse, Webhook}[d.IntN(2)], Target: d.CronJobs[d.IntN(len(d.CronJobs))].Name, For: d.often(20*time.Second, 5*time.Minute)})
 		}
 	}
+	d.foreignJobs()
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
+}
+
+// foreignJobs has others change CronJobs and their Jobs in every second seed, perhaps unseen, and has requests answered with 429. It
+// draws from numbers of its own, so that the rest of a seed stays as it is.
+func (d *draw) foreignJobs() {
+	d.Rand = rand.New(rand.NewPCG(d.Seed, 4))
+	if d.IntN(2) == 0 {
+		return
+	}
+	for range 1 + d.IntN(5) {
+		step := Step{Target: d.CronJobs[d.IntN(len(d.CronJobs))].Name}
+		changed := "jobs"
+		switch d.IntN(9) {
+		case 0, 1:
+			step.Action = AddJob
+		case 2:
+			step.Action, step.N = TakeName, d.IntN(2)
+		case 3, 4:
+			step.Action, step.N = DropJob, d.IntN(3)
+		case 5:
+			step.Action, step.N, step.For = PauseJob, d.IntN(2), d.often(5*time.Second, 2*time.Minute)
+		case 6:
+			step.Action, step.N, changed = SetKeep, d.IntN(4), "cronjobs"
+		case 7:
+			step.Action, step.Delay, changed = RemakeCronJob, d.often(100*time.Millisecond, 20*time.Second), "cronjobs"
+		case 8:
+			step.Action, step.For, changed = Suspend, d.often(time.Second, 2*time.Minute), "cronjobs"
+		}
+		d.add(step)
+		at := d.Steps[len(d.Steps)-1].At
+		switch d.IntN(4) {
+		case 0:
+			d.Steps = append(d.Steps, Step{At: at - d.between(100*time.Millisecond, 10*time.Second), Action: Hold, Target: changed, For: d.often(5*time.Second, 70*time.Second)})
+		case 1:
+			// Of the event that this step makes.
+			d.Steps = append(d.Steps, Step{At: at - time.Millisecond, Action: LoseEvent, Target: changed, For: 20 * time.Millisecond})
+		}
+	}
+	for range d.IntN(3) {
+		on := cronJobReads[d.IntN(2)]
+		d.add(Step{Action: []Action{Broken, Throttle}[d.IntN(2)], Target: on, N: 1 + d.IntN(20), For: d.often(5*time.Second, 2*time.Minute)})
+		if at := d.Steps[len(d.Steps)-1].At; d.IntN(2) == 0 {
+			d.Steps = append(d.Steps, Step{At: at, Action: Hold, Target: on, For: d.often(5*time.Second, 70*time.Second)})
+		}
+	}
 }
 
 // TouchedCronJob is for how long faults disturb a CronJob, at the most.

@@ -225,6 +225,8 @@ func (s Step) touches(resource string) time.Duration {
 		return 10 * time.Second
 	case Hold, Broken:
 		return s.For
+	case Throttle:
+		return s.For + 2*time.Duration(s.N)*time.Second // A client tries again that long after it.
 	case Expire:
 		return time.Second
 	case LoseEvent:
@@ -264,10 +266,16 @@ func (s Schedule) touched(resources []string) (sum time.Duration) {
 	return sum
 }
 
+// lostFor is how much longer a cache that has lost an event may be found stale: until the resource stands still a second time.
+const lostFor = 2 * time.Minute
+
 // TouchedAt says that a fault disturbs a resource, or did so less than settle before.
 func (s Schedule) TouchedAt(resource string, at, settle time.Duration) bool {
 	return slices.ContainsFunc(s.Steps, func(step Step) bool {
 		d := step.touches(resource)
+		if step.Action == LoseEvent && d > 0 {
+			d += lostFor
+		}
 		return d > 0 && at >= step.At && at <= step.At+step.For+d+settle
 	})
 }

@@ -36,6 +36,7 @@ const (
 	Refuse     Action = "refuse"      // creations of the owner's pods are refused with 403
 	Webhook    Action = "webhook"     // creations of the owner's pods fail with 500
 	Broken     Action = "broken"      // lists and watches are answered with 429 and Retry-After of N seconds
+	Throttle   Action = "throttle"    // all requests are answered with 429 and Retry-After of N seconds
 	SlowWrites Action = "slow-writes" // writes take Delay before the server sees them
 	SlowReads  Action = "slow-reads"  // gets and lists take Delay, half of it before the server sees them
 	LostAnswer Action = "lost-answer" // every other write is made and its answer lost
@@ -97,7 +98,10 @@ type Schedule struct {
 	Budgets []Budget `json:",omitempty"`
 	// CronJobs run each minute.
 	CronJobs []CronJob `json:",omitempty"`
-	Steps    []Step
+	// Services select the pods of owners. LateNodes of the nodes are not there at the start.
+	Services  []Service `json:",omitempty"`
+	LateNodes int       `json:",omitempty"`
+	Steps     []Step
 	// Settle is how long the run goes on after the last step is over.
 	Settle time.Duration
 }
@@ -113,7 +117,7 @@ func (s Schedule) End() time.Duration {
 
 func (s Schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, %d requests a second (0: by default), settle %s, %+v, %d ended, %+v, %+v, %+v\n", s.Seed, s.Nodes, s.Monitor, s.QPS, s.Settle, s.Owners, s.Ended, s.Tenants, s.Budgets, s.CronJobs)
+	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, %d requests a second (0: by default), settle %s, %+v, %d ended, %+v, %+v, %+v, %+v, %d nodes come later\n", s.Seed, s.Nodes, s.Monitor, s.QPS, s.Settle, s.Owners, s.Ended, s.Tenants, s.Budgets, s.CronJobs, s.Services, s.LateNodes)
 	for _, step := range s.Steps {
 		fmt.Fprintln(&b, step)
 	}

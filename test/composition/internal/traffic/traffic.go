@@ -16,6 +16,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	coordv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -42,7 +43,10 @@ type Traffic struct {
 	ended  atomic.Bool
 	// tenants have so many pods at the start.
 	tenants map[string]int
-	n       map[string]int // pods of each owner that were scheduled; under the server's lock
+	// addressed says that pods have addresses, and selectable are the owners whose pods a Service may select.
+	addressed  bool
+	selectable []string
+	n          map[string]int // pods of each owner that were scheduled; under the server's lock
 
 	mu      sync.Mutex
 	owners  map[string]schedule.Owner
@@ -56,6 +60,7 @@ type node struct {
 	offset atomic.Int64 // of its clock
 	dead   atomic.Bool
 	downs  atomic.Int64 // steps that have stopped its kubelet
+	late   atomic.Bool  // it was not made yet
 }
 
 // Start makes the objects of the schedule, and everybody who looks after them.
@@ -64,11 +69,12 @@ func Start(server *model.Server, s schedule.Schedule) *Traffic {
 	for i := range s.Nodes {
 		n := &node{name: NodeName(i)}
 		t.nodes = append(t.nodes, n)
-		server.Create(model.Nodes, newNode(n.name))
-		server.Create(model.Leases, &coordv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: n.name},
-			Spec:       coordv1.LeaseSpec{HolderIdentity: &n.name, RenewTime: new(metav1.NowMicro())},
-		})
+		if i < s.Nodes-s.LateNodes {
+			t.makeNode(n)
+		} else {
+			n.late.Store(true)
+			t.setDead(n, true)
+		}
 		t.every(renewEvery, renewEvery*time.Duration(i)/time.Duration(s.Nodes), func() { t.heartbeat(n) })
 	}
 	for i := range 3 {
@@ -80,6 +86,11 @@ func Start(server *model.Server, s schedule.Schedule) *Traffic {
 	}
 	for _, o := range s.Owners {
 		t.Make(o)
+		t.selectable = append(t.selectable, o.Name)
+	}
+	for _, service := range s.Services {
+		t.addressed = true
+		server.Create(model.Services, newService(service))
 	}
 	return t
 }
@@ -192,8 +203,21 @@ func ready(now metav1.Time) corev1.NodeCondition {
 
 // Changed is to be told of every change, and has the scheduler and the kubelets do their part.
 func (t *Traffic) Changed(old, now model.Object) {
+	if slice, made := now.(*discoveryv1.EndpointSlice); made && slice != nil && old == nil && !t.ended.Load() {
+		t.After(collectTime, t.collectSlices) // Its Service may have been gone before.
+	}
 	if job, gone := old.(*batchv1.Job); gone && now == nil && metav1.GetControllerOfNoCopy(job) != nil && !t.ended.Load() {
 		t.After(collectTime, func() { t.collect(job) })
+	}
+	if job, made := now.(*batchv1.Job); made && old == nil && !t.ended.Load() {
+		t.After(collectTime, func() {
+			// Its CronJob may have been gone before.
+			if ref := metav1.GetControllerOfNoCopy(job); ref != nil && ref.Kind == model.CronJobs.Kind {
+				if c := t.cronJob(ref.Name); c == nil || c.UID != ref.UID {
+					t.collectJobs(ref.UID)
+				}
+			}
+		})
 	}
 	pod, ok := now.(*corev1.Pod)
 	if !ok || now == nil || t.ended.Load() {
@@ -287,6 +311,10 @@ func (t *Traffic) setReady(pod *corev1.Pod) {
 		now := metav1.Now().Rfc3339Copy()
 		p.Status.Phase = corev1.PodRunning
 		p.Status.StartTime = &now
+		if t.addressed {
+			p.Status.PodIPs = addresses(p)
+			p.Status.PodIP = p.Status.PodIPs[0].IP
+		}
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status, LastTransitionTime: now}}
 	})
 	if dead {

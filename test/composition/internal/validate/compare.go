@@ -50,7 +50,12 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 	add := func(rule, format string, args ...any) {
 		out = append(out, Violation{rule, fmt.Sprintf(format, args...)})
 	}
-	out = append(out, ours.Unjustified...)
+	lost := lostRuns(s, stock, ours)
+	for _, v := range ours.Unjustified {
+		if v.Rule != "run" || !lost {
+			out = append(out, v)
+		}
+	}
 	for i, owner := range Owners(s) {
 		if stock.Robbed[owner.Namespace] {
 			continue
@@ -106,7 +111,8 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 				if ourAll > all*5/4+c.most {
 					add(c.rule, "%s: %s in %d times, stock %s in %d", owner, ourAll, len(c.ours), all, len(c.stock))
 				}
-			case ourMean > mean+c.mean:
+			case ourMean > mean+c.mean && ourAll > all:
+				// Where many pods change, it is chance whether a span ends before the next begins: 3 spans of 0.6 s, or 21 of 0.2 s.
 				add(c.rule, "%s: mean %s of %d, stock %s of %d", owner, ourMean, len(c.ours), mean, len(c.stock))
 			case ourMost > most+c.most:
 				add(c.rule, "%s: most %s, stock %s", owner, ourMost, most)
@@ -125,6 +131,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 	}
 	out = append(out, compareValues(s, stock, ours)...)
 	out = append(out, compareRuns(s, stock, ours)...)
+	out = append(out, compareServices(s, stock, ours)...)
 	for owner, was := range stock.Digests {
 		if now := ours.Digests[owner]; now != was && !stock.Robbed[owner.Namespace] && !onlyOurs(owner, now, was) && ended(stock.Undone[owner]) && ended(ours.Undone[owner]) {
 			add("end state", "%s: not as stock leaves it:\n%s\nstock:\n%s", owner, now, was)

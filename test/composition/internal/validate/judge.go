@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
@@ -61,6 +62,9 @@ type Record struct {
 	// Withheld is when a value was lower than the server's state: no room where there was some, no eviction that would have done no
 	// harm, or something that podgc had yet to delete. Overdone is when one was higher.
 	Withheld, Overdone map[schedule.Value][]Span
+	// Missing is when a Service lacked a pod that was ready on a node that was there, Stray when it had one that was not, or that it
+	// does not select.
+	Missing, Stray map[model.Owner][]Span
 }
 
 // Judge makes the record of a run.
@@ -86,6 +90,11 @@ type Judge struct {
 	values   values
 	// suspended is since when a CronJob is.
 	suspended map[string]time.Time
+	// gone is since when the CronJob of the UID is.
+	gone map[types.UID]time.Time
+	// throttled is since when what makes a CronJob's Jobs is answered with 429.
+	throttled map[model.Owner]time.Time
+	services  services
 }
 
 // New makes a judge of a run that begins now.
@@ -97,9 +106,11 @@ func New(s schedule.Schedule) *Judge {
 	return &Judge{
 		began: time.Now(), owners: Owners(s), decided: decided, values: newValues(s),
 		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{}, Excess: map[model.Owner][]Span{}, Backoff: map[model.Owner][]Span{}, Runs: map[model.Owner]map[time.Duration]time.Duration{},
-			Ages: map[string]time.Duration{}, Unknown: map[string]int{}, Withheld: map[schedule.Value][]Span{}, Overdone: map[schedule.Value][]Span{}},
-		untold: map[model.Owner]time.Time{}, undone: map[model.Owner]time.Time{}, excess: map[model.Owner]time.Time{}, surplus: map[string]time.Time{}, was: map[model.Owner]state{},
-		tainted: map[string]time.Time{}, beat: map[string]time.Time{}, evicting: map[string]time.Time{}, slow: map[model.Owner]chain{}, failures: map[model.Owner]int{}, suspended: map[string]time.Time{},
+			Ages: map[string]time.Duration{}, Unknown: map[string]int{}, Withheld: map[schedule.Value][]Span{}, Overdone: map[schedule.Value][]Span{},
+			Missing: map[model.Owner][]Span{}, Stray: map[model.Owner][]Span{}},
+		services: services{schedule: s, missing: map[model.Owner]time.Time{}, stray: map[model.Owner]time.Time{}, ready: map[types.UID]time.Time{}, gone: map[string]bool{}, lacked: map[model.Owner]map[types.UID]time.Time{}},
+		untold:   map[model.Owner]time.Time{}, undone: map[model.Owner]time.Time{}, excess: map[model.Owner]time.Time{}, surplus: map[string]time.Time{}, was: map[model.Owner]state{},
+		tainted: map[string]time.Time{}, beat: map[string]time.Time{}, evicting: map[string]time.Time{}, slow: map[model.Owner]chain{}, failures: map[model.Owner]int{}, suspended: map[string]time.Time{}, gone: map[types.UID]time.Time{}, throttled: map[model.Owner]time.Time{},
 	}
 }
 
@@ -119,6 +130,8 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 		j.record.Probes[r.GroupVersionResource.Resource]++
 		return
 	}
+	j.looksUp(r)
+	j.throttle(r)
 	j.slow[r.Owner] = j.slow[r.Owner].with(r)
 	j.backoff(r)
 	owner := r.Owner
@@ -148,8 +161,9 @@ func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Obj
 		j.node(old, now.(*corev1.Node), at)
 	}
 	j.judgeRun(truth, r, old, now, at)
+	j.judgeServices(truth, r, old, now, at)
 	j.judgeValues(truth, r, old, now, at)
-	if r == model.Events || r == model.Leases || r == model.Widgets || r == model.Quotas || r == model.Budgets || r == model.Nodes && sameForPods(old, now) {
+	if r == model.Events || r == model.Leases || r == model.Widgets || r == model.Quotas || r == model.Budgets || r == model.Services || r == model.Slices || r == model.Nodes && sameForPods(old, now) {
 		return
 	}
 	for _, o := range j.owners {
@@ -357,6 +371,7 @@ func (j *Judge) End(waits []string) Record {
 		}
 	}
 	j.endValues(at)
+	j.endServices(at)
 	j.record.Waits = waits
 	return j.record
 }

@@ -305,8 +305,9 @@ func jobs(pods []*corev1.Pod, job *batchv1.Job) state {
 			}
 		}
 	}
+	paused := job.Spec.Suspend != nil && *job.Spec.Suspend
 	for _, p := range pods {
-		s.surplus[p.Name] = !active(p) || complete || n > *job.Spec.Parallelism || n+job.Status.Succeeded > *job.Spec.Completions
+		s.surplus[p.Name] = !active(p) || complete || paused || n > *job.Spec.Parallelism || n+job.Status.Succeeded > *job.Spec.Completions
 	}
 	s.excess = n > *job.Spec.Parallelism || complete && n > 0
 	s.told = job.Status.Active == n && (job.Status.Ready == nil || *job.Status.Ready == r)
