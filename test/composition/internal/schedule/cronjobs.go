@@ -117,6 +117,11 @@ func (d *draw) foreignJobs() {
 	}
 }
 
+// LosesCronJob says that an event of CronJobs is lost.
+func (s Schedule) LosesCronJob() bool {
+	return slices.ContainsFunc(s.Steps, func(step Step) bool { return step.Action == LoseEvent && step.Target == "cronjobs" })
+}
+
 // TouchedCronJob is for how long faults disturb a CronJob, at the most.
 func (s Schedule) TouchedCronJob(c CronJob) time.Duration {
 	sum := s.touched(append(cronJobReads, "pods"))

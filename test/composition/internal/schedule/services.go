@@ -83,7 +83,7 @@ func (d *draw) nodeTrouble(at time.Duration) Step {
 	s := Step{At: at - d.between(100*time.Millisecond, 10*time.Second), Action: Hold, Target: "nodes", For: d.often(10*time.Second, 90*time.Second)}
 	switch d.IntN(8) {
 	case 0:
-		s.Action, s.Delay = SlowReads, d.often(50*time.Millisecond, 3*time.Second)
+		s.Action, s.Delay = SlowReads, d.often(100*time.Millisecond, 3*time.Second)
 	case 1:
 		s.Action, s.At, s.For = LoseEvent, at-time.Millisecond, 20*time.Millisecond
 	case 2:
@@ -145,17 +145,14 @@ func (s Schedule) TouchedService(service Service) time.Duration {
 	return sum
 }
 
-// EndpointsTouchedAt says that at a time, or shortly before, a fault disturbed what the controller of EndpointSlices does not look up: all
-// but the nodes, and these where they cannot be read at once.
+// EndpointsTouchedAt says that at a time, or before, a fault disturbed what the controller of EndpointSlices does not look up: all but the
+// nodes, and these where they cannot be read at once. After it upstream's backoff goes on for longer than the fault lasted.
 func (s Schedule) EndpointsTouchedAt(at time.Duration) bool {
 	const settle = 5 * time.Second
-	for _, resource := range sliceReads[1:] {
-		if s.TouchedAt(resource, at, settle) {
-			return true
-		}
-	}
 	return slices.ContainsFunc(s.Steps, func(step Step) bool {
+		d := step.touches(step.Target)
 		reads := step.Action == SlowReads || step.Action == Throttle || step.Action == Broken
-		return reads && step.Target == "nodes" && at >= step.At && at <= step.At+step.touches("nodes")+step.For+settle
+		concerns := step.Target == "nodes" && reads || slices.Contains(sliceReads[1:], step.Target)
+		return d > 0 && concerns && at >= step.At && at <= step.At+2*step.For+d+settle
 	})
 }

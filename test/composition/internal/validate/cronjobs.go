@@ -6,7 +6,6 @@ package validate
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -111,12 +110,7 @@ func (j *Judge) throttle(r *model.Request) {
 // lostRuns are those runs of ours that a lost event of CronJobs excuses: no proof by resource version shows it, so that ours does what stock
 // does, and no more.
 func lostRuns(s schedule.Schedule, stock, ours Record) bool {
-	if !slices.ContainsFunc(s.Steps, func(step schedule.Step) bool {
-		return step.Action == schedule.LoseEvent && step.Target == model.CronJobs.GroupVersionResource.Resource
-	}) {
-		return false
-	}
-	return countRuns(ours) <= countRuns(stock)
+	return s.LosesCronJob() && countRuns(ours) <= countRuns(stock)
 }
 
 func countRuns(r Record) (n int) {
@@ -141,6 +135,9 @@ func compareRuns(s schedule.Schedule, stock, ours Record) (out []Violation) {
 	for _, c := range s.CronJobs {
 		owner, fault := cronJobOwner(c.Name), s.TouchedCronJob(c)
 		more := moreRequests
+		if s.LosesCronJob() {
+			more *= 3 // Each status is refused until another event comes, and chance decides how many tries fit in until then.
+		}
 		for due := range ours.Runs[owner] {
 			if _, made := stock.Runs[owner][due]; !made {
 				more += perRun // Where an event was lost, stock may wait for a Job for ever that is gone.
