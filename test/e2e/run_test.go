@@ -205,6 +205,7 @@ func (r *run) standing(ctx context.Context) error {
 	s3 := oracle.BehindOwnWrites(r.Truth, writes)
 	r.figure("S1 surplus pods", "%d", len(s1))
 	r.figure("S2 unjustified", "%d", len(s2))
+	r.figure("S2 truth late by at most; deletions nobody asked for", "%v; %d", oracle.Lag(r.Truth, writes).Round(time.Millisecond), oracle.Unasked(r.Truth, writes))
 	r.figure("S3 behind own writes", "%d", len(s3))
 	r.violate(s1...)
 	r.violate(s2...)

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
 )
 
@@ -28,8 +29,8 @@ func TaintEvictions(t *truth.Recorder, d Deletion) string {
 		if taint.Effect != corev1.TaintEffectNoExecute {
 			continue
 		}
-		since := taintedSince(t, node.Name, taint, d.RV)
-		if tolerated := tolerates(d.Pod, taint); tolerated >= 0 && d.Request.RequestReceivedTimestamp.Sub(since) >= tolerated-recorderSlack {
+		since := taintedSince(t, d.arrivals, node.Name, taint, d.RV)
+		if tolerated := tolerates(d.Pod, taint); tolerated >= 0 && d.Request.RequestReceivedTimestamp.Sub(since) >= tolerated-d.arrivals.lag {
 			return "its node is tainted with " + taint.ToString()
 		}
 	}
@@ -57,8 +58,8 @@ func tolerates(pod *corev1.Pod, taint corev1.Taint) time.Duration {
 	return shortest
 }
 
-// taintedSince returns when a node got a taint that it has had without a break until a resource version.
-func taintedSince(t *truth.Recorder, node string, taint corev1.Taint, rv uint64) time.Time {
+// taintedSince returns when the request arrived by which a node got a taint that it has had without a break until a resource version.
+func taintedSince(t *truth.Recorder, a *arrivals, node string, taint corev1.Taint, rv uint64) time.Time {
 	var since time.Time
 	has := false
 	for _, e := range t.Events(truth.Nodes) {
@@ -70,8 +71,16 @@ func taintedSince(t *truth.Recorder, node string, taint corev1.Taint, rv uint64)
 		})
 		if now && !has {
 			since = e.Time
+			if w := a.last(truth.Nodes, e, tainter); w != nil {
+				since = w.RequestReceivedTimestamp
+			}
 		}
 		has = now
 	}
 	return since
+}
+
+// tainter says whether a request may have put a taint on a node.
+func tainter(w *controlplane.AuditEvent) bool {
+	return w.ObjectRef.Subresource == "" && (w.Verb == "update" || w.Verb == "patch" || w.Verb == "create")
 }

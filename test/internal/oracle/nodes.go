@@ -22,37 +22,62 @@ const (
 	RuleLiveMarked  = "live node marked Unknown"
 	RuleLiveTainted = "live node tainted"
 	RuleMarkedEarly = "dead node marked early"
+	// RuleMarkedLate is one of L.
+	RuleMarkedLate = "dead node marked late"
 )
 
-// recorderSlack is how much later than another one an event of another resource may be recorded.
-const recorderSlack = time.Second
+// passPeriod is how long node lifecycle rests between two passes over the nodes.
+const passPeriod = 5 * time.Second
 
 // Deaths says which nodes may be marked not Ready, and tainted for it.
 type Deaths struct {
 	// Nodes may be, the others never.
 	Nodes sets.Set[string]
-	// Grace is how long such a node must have been silent before it is marked. It needs leases recorded;
-	// zero leaves it unjudged.
+	// Grace is how long such a node must have been silent before it is marked. A silence counts if a sign of life ended it while a
+	// pass was under way, which upstream makes every five seconds. It needs leases recorded; zero leaves it unjudged.
 	Grace time.Duration
 }
 
-// said is the last time by its own clock that a node told, and the version that told it.
+// Bound is how soon after its last sign of life a dead node is marked at the latest: the grace period counts from the pass that
+// learns of that sign, and the pass that finds it over comes up to one period later. Each pass takes its time.
+func (d Deaths) Bound(pass time.Duration) time.Duration { return d.Grace + 2*(passPeriod+pass) }
+
+// said is the last time by its own clock that a node told, the version that told it, and when that was recorded.
 type said struct {
-	at time.Time
-	rv uint64
+	at       time.Time
+	rv       uint64
+	recorded time.Time
+}
+
+// sign is a sign of life.
+type sign struct {
+	// recorded is when it came to the recorder, given when it was given at the earliest: the time that the lease has, if it has one
+	// of a clock that is right, as controllers may count from that.
+	given, recorded time.Time
+	// initial says that it was there when the recording began, so that nothing is known of a silence before it.
+	initial bool
 }
 
 // signs returns when each node gave a sign of life: renewed its lease or reported its status. Any other time is
 // one, also an earlier one, from a node whose clock was set back; but not one that is older by its resource
 // version, as after etcd was restored.
-func signs(t *truth.Recorder) map[string][]time.Time {
-	out := map[string][]time.Time{}
-	note := func(last map[string]said, e truth.Event, at time.Time) {
-		if before, known := last[e.Name]; known && !at.After(before.at) && (at.Equal(before.at) || e.RV < before.rv) {
+func signs(t *truth.Recorder) map[string][]sign {
+	out := map[string][]sign{}
+	note := func(last map[string]said, e truth.Event, at, given time.Time) {
+		before, known := last[e.Name]
+		if known && !at.After(before.at) && (at.Equal(before.at) || e.RV < before.rv) {
 			return
 		}
-		last[e.Name] = said{at, e.RV}
-		out[e.Name] = append(out[e.Name], e.Time)
+		// One that was given before the last one came is of a clock that is wrong. What was there when the recording began had come
+		// before.
+		if e.Initial {
+			given = at
+		}
+		if given.After(e.Time) || !e.Initial && (!known || !given.After(before.recorded)) {
+			given = e.Time
+		}
+		last[e.Name] = said{at, e.RV, e.Time}
+		out[e.Name] = append(out[e.Name], sign{given, e.Time, e.Initial})
 	}
 	renewed := map[string]said{}
 	for _, e := range t.Events(truth.Leases) {
@@ -60,7 +85,7 @@ func signs(t *truth.Recorder) map[string][]time.Time {
 		if e.Namespace != corev1.NamespaceNodeLease || lease.Spec.RenewTime == nil || e.Type == watch.Deleted {
 			continue
 		}
-		note(renewed, e, lease.Spec.RenewTime.Time)
+		note(renewed, e, lease.Spec.RenewTime.Time, lease.Spec.RenewTime.Time)
 	}
 	reported := map[string]said{}
 	for _, e := range t.Events(truth.Nodes) {
@@ -68,10 +93,10 @@ func signs(t *truth.Recorder) map[string][]time.Time {
 		if ready == nil || e.Type == watch.Deleted {
 			continue
 		}
-		note(reported, e, ready.LastHeartbeatTime.Time)
+		note(reported, e, ready.LastHeartbeatTime.Time, e.Time)
 	}
-	for _, times := range out {
-		slices.SortFunc(times, time.Time.Compare)
+	for _, of := range out {
+		slices.SortFunc(of, func(a, b sign) int { return a.recorded.Compare(b.recorded) })
 	}
 	return out
 }
@@ -80,7 +105,7 @@ func signs(t *truth.Recorder) map[string][]time.Time {
 func LastSign(t *truth.Recorder) map[string]time.Time {
 	out := map[string]time.Time{}
 	for node, times := range signs(t) {
-		out[node] = times[len(times)-1]
+		out[node] = times[len(times)-1].recorded
 	}
 	return out
 }
@@ -92,7 +117,8 @@ func WidestSilence(t *truth.Recorder, from, to time.Time, nodes ...string) (time
 	widest, which := time.Duration(0), ""
 	for _, node := range nodes {
 		last := from
-		for _, at := range append(slices.Clone(all[node]), to) {
+		for _, s := range append(slices.Clone(all[node]), sign{recorded: to}) {
+			at := s.recorded
 			if at.Before(from) {
 				continue
 			}
@@ -153,12 +179,13 @@ func changes(t *truth.Recorder, visit func(before, after truth.Event)) {
 	}
 }
 
-// nodesWronged looks for nodes marked not Ready, or tainted for it, though they were alive. A node that says
-// itself that it is not Ready, or has said nothing yet, or did so a moment ago, may be tainted for that.
-func nodesWronged(t *truth.Recorder, deaths Deaths) []Violation {
+// nodesWronged looks for nodes marked not Ready, or tainted for it, though they were alive. A node that says itself that it is
+// not Ready, or has said nothing yet, or did so when the request was decided on, may be tainted for that. One that may be dead, but
+// is Ready again, may be so no longer than an action may rest on what was so before.
+func nodesWronged(t *truth.Recorder, a *arrivals, deaths Deaths) []Violation {
 	var out []Violation
-	notReady := map[types.UID]time.Time{}
-	var alive map[string][]time.Time
+	notReady, ready := map[types.UID]time.Time{}, map[types.UID]time.Time{}
+	var alive map[string][]sign
 	if deaths.Grace > 0 {
 		alive = signs(t)
 	}
@@ -166,39 +193,97 @@ func nodesWronged(t *truth.Recorder, deaths Deaths) []Violation {
 		if ready := condition(before); ready == nil || ready.Status == corev1.ConditionFalse {
 			notReady[e.UID] = e.Time
 		}
+		arrived := a.at(truth.Nodes, e)
 		violation := Violation{Oracle: "S2", Object: e.Name, RV: e.RV, Time: e.Time}
 		if isUnknown(e) && !isUnknown(before) {
-			switch silent := silence(alive[e.Name], e.Time); {
+			switch silent := silence(alive[e.Name], arrived, promised+passPeriod+a.lag); {
 			case !deaths.Nodes.Has(e.Name):
 				violation.Rule, violation.Detail = RuleLiveMarked, condition(e).Reason
 				out = append(out, violation)
-			case deaths.Grace > 0 && silent < deaths.Grace-recorderSlack:
+			case deaths.Grace > 0 && silent < deaths.Grace-a.lag:
 				violation.Rule, violation.Detail = RuleMarkedEarly, fmt.Sprintf("silent for %v of %v", silent, deaths.Grace)
 				out = append(out, violation)
 			}
 		}
 		for _, taint := range added(before, e) {
-			if taint.Key == corev1.TaintNodeNotReady && e.Time.Sub(notReady[e.UID]) < recorderSlack {
+			if taint.Key == corev1.TaintNodeNotReady && arrived.Sub(notReady[e.UID]) <= promised+a.lag {
 				continue
 			}
-			if (taint.Key == corev1.TaintNodeUnreachable || taint.Key == corev1.TaintNodeNotReady) && !deaths.Nodes.Has(e.Name) {
+			if taint.Key != corev1.TaintNodeUnreachable && taint.Key != corev1.TaintNodeNotReady {
+				continue
+			}
+			since, known := ready[e.UID]
+			revived := known && isReady(before) && isReady(e) && taint.Effect == corev1.TaintEffectNoExecute && arrived.Sub(since) > promised+a.lag
+			if !deaths.Nodes.Has(e.Name) || revived {
 				violation.Rule, violation.Detail = RuleLiveTainted, taint.ToString()
 				out = append(out, violation)
 			}
+		}
+		if isReady(e) && !isReady(before) {
+			ready[e.UID] = e.Time
 		}
 	})
 	return out
 }
 
-// silence is how long before a time the last sign of life was.
-func silence(signs []time.Time, at time.Time) time.Duration {
-	last := time.Time{}
-	for _, sign := range signs {
-		if sign.Before(at) {
-			last = sign
+// Period is a time.
+type Period struct{ From, To time.Time }
+
+// Late returns the nodes that were silent for longer than a bound without being marked Unknown by then, until a time. The bound
+// counts anew from the end of each excuse, in which nobody could have known that a node is dead. It needs nodes and leases recorded.
+func Late(t *truth.Recorder, bound time.Duration, until time.Time, excuses ...Period) []Violation {
+	var out []Violation
+	slices.SortFunc(excuses, func(a, b Period) int { return a.From.Compare(b.From) })
+	states := map[string][]truth.Event{}
+	for _, e := range t.Events(truth.Nodes) {
+		states[e.Name] = append(states[e.Name], e)
+	}
+	for node, gave := range signs(t) {
+		for i, from := range gave {
+			to := until
+			if i+1 < len(gave) {
+				to = gave[i+1].recorded
+			}
+			due := from.recorded.Add(bound)
+			for _, excuse := range excuses {
+				if excuse.From.Before(due) && excuse.To.Add(bound).After(due) && excuse.To.After(from.recorded) {
+					due = excuse.To.Add(bound)
+				}
+			}
+			if to.Before(due) {
+				continue
+			}
+			var then truth.Event
+			for _, e := range states[node] {
+				if !e.Time.After(due) {
+					then = e
+				}
+			}
+			if then.Object != nil && then.Type != watch.Deleted && isReady(then) {
+				out = append(out, Violation{Oracle: "L", Rule: RuleMarkedLate, Object: node, Time: due,
+					Detail: fmt.Sprintf("silent since %s, %v allowed", from.recorded.Format("15:04:05.000"), bound)})
+			}
 		}
 	}
-	return at.Sub(last)
+	return sorted(out)
+}
+
+// silence is how long a node was silent, at most, before a time or before a sign of life that it gave within a window before that.
+func silence(signs []sign, at time.Time, window time.Duration) time.Duration {
+	longest := time.Duration(0)
+	last := time.Time{}
+	for _, s := range signs {
+		if !s.recorded.Before(at) {
+			break
+		}
+		if !s.initial && !last.IsZero() && s.recorded.After(at.Add(-window)) {
+			longest = max(longest, s.given.Sub(last))
+		}
+		if s.given.After(last) {
+			last = s.given
+		}
+	}
+	return max(longest, at.Sub(last))
 }
 
 func condition(e truth.Event) *corev1.NodeCondition {
@@ -213,6 +298,11 @@ func condition(e truth.Event) *corev1.NodeCondition {
 func isUnknown(e truth.Event) bool {
 	ready := condition(e)
 	return ready != nil && ready.Status == corev1.ConditionUnknown
+}
+
+func isReady(e truth.Event) bool {
+	ready := condition(e)
+	return ready != nil && ready.Status == corev1.ConditionTrue
 }
 
 // added returns the taints that a node did not have before.

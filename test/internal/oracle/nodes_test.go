@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -220,6 +221,26 @@ func TestTaintEvictions(t *testing.T) {
 			t.Errorf("found %v", found)
 		}
 	})
+}
+
+// A toleration counts from the arrival of the request that tainted the node: whoever evicts may have known of it before the recorder did.
+func TestTolerationsCountFromTheRequest(t *testing.T) {
+	tolerant := func(p *corev1.Pod) {
+		p.OwnerReferences = nil
+		p.Spec.Tolerations = []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64(10))}}
+	}
+	for early, want := range map[time.Duration]int{400 * time.Millisecond: 0, 300 * time.Millisecond: 1} {
+		h := &history{}
+		h.node(watch.Added, "n")
+		h.pod(watch.Added, "a", "n", tolerant)
+		h.node(watch.Modified, "n", tainted(corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoExecute}))
+		h.asked("admin", "patch", "nodes", "n", early, core)
+		h.idle(9)
+		h.pod(watch.Deleted, "a", "n", tolerant)
+		h.asked(account+NodeController, "delete", "pods", "a", 700*time.Millisecond)
+		h.asked("admin", "delete", "pods", "a", 600*time.Millisecond) // so that there is no sample of the lag
+		require.Len(t, Unjustified(truth.Replay(h.events), h.writes, Deaths{}, TaintEvictions), want, early)
+	}
 }
 
 func TestReads(t *testing.T) {

@@ -4,10 +4,13 @@
 package oracle
 
 import (
+	"fmt"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
 	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
@@ -17,7 +20,7 @@ import (
 const ReplicaSetController = "replicaset-controller"
 
 // ReplicaSetDeletes judges the deletions by the ReplicaSet controller, on the true state just before the
-// deletion, and on the scales of the second before, since somebody may scale up while a request is on its way.
+// deletion, and on the scales that the reconcile may rest on: any since as long before its first deletion as promised.
 // It needs replicasets recorded.
 func ReplicaSetDeletes(t *truth.Recorder, d Deletion) string {
 	owner := replicaSetOf(d.Pod)
@@ -29,13 +32,14 @@ func ReplicaSetDeletes(t *truth.Recorder, d Deletion) string {
 		return "its ReplicaSet is gone"
 	}
 	want := replicas(now)
+	since := d.Began.Add(-promised - d.arrivals.lag)
 	before := now
 	for _, e := range t.Events(truth.ReplicaSets) {
 		if e.UID != owner || e.RV >= d.RV {
 			continue
 		}
 		// before was in force until e came.
-		if before.RV < e.RV && e.Time.After(d.Request.StageTimestamp.Add(-recorderSlack)) {
+		if before.RV < e.RV && e.Time.After(since) {
 			want = min(want, replicas(before))
 		}
 		before = e
@@ -50,6 +54,39 @@ func ReplicaSetDeletes(t *truth.Recorder, d Deletion) string {
 		return "there are more than its ReplicaSet asks for"
 	}
 	return ""
+}
+
+// RuleReplicaSetDeleted is broken by the deletion of a ReplicaSet that has pods, which go with it, or is to have some.
+const RuleReplicaSetDeleted = "unjustified delete of a ReplicaSet"
+
+const deploymentController = "deployment-controller"
+
+// replicaSetsWronged judges the deletions of ReplicaSets by the Deployment controller, on the true state just before. Nobody but that
+// controller scales them. It needs replicasets recorded, and judges nothing without.
+func replicaSetsWronged(t *truth.Recorder, a *arrivals) []Violation {
+	var out []Violation
+	last := map[types.UID]truth.Event{}
+	for _, e := range t.Events(truth.ReplicaSets) {
+		before, known := last[e.UID]
+		last[e.UID] = e
+		if !known || deletes(before) || e.Type != watch.Deleted && !deletes(e) {
+			continue
+		}
+		if w := a.deletion(truth.ReplicaSets, before, e); w == nil || By(w) != deploymentController {
+			continue
+		}
+		alive := 0
+		for _, p := range t.At(truth.Pods, e.RV-1) {
+			if replicaSetOf(pod(p)) == e.UID && live(p) && !Ended(pod(p)) {
+				alive++
+			}
+		}
+		if wanted := replicas(before); wanted > 0 || alive > 0 {
+			out = append(out, Violation{Oracle: "S2", Rule: RuleReplicaSetDeleted, Object: e.Namespace + "/" + e.Name, RV: e.RV, Time: e.Time,
+				Detail: fmt.Sprintf("it is to have %d pods, and has %d", wanted, alive)})
+		}
+	}
+	return out
 }
 
 func replicas(e truth.Event) int32 { return ptr.Deref(e.Object.(*appsv1.ReplicaSet).Spec.Replicas, 1) }

@@ -5,10 +5,14 @@ package oracle
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/controller/daemon"
 
@@ -18,25 +22,48 @@ import (
 
 // Deletion is one pod's deletion by a controller, as it really was.
 type Deletion struct {
-	// By is the controller's service account.
+	// By is the controller's service account, or KubeControllerManager.
 	By string
 	// Pod is its last state before the deletion, RV the resource version of the deletion.
 	Pod *corev1.Pod
 	RV  uint64
 	// Request is the controller's.
 	Request controlplane.AuditEvent
+	// Began is when the first request of the reconcile that decided on it arrived: the first deletion by the same controller of a pod
+	// of the same owner since it last wrote the owner's status, which ends a reconcile.
+	Began time.Time
+
+	arrivals *arrivals
 }
 
 // Judge says why a deletion was right. Nothing means that it was not, or that this judge does not know.
 type Judge func(t *truth.Recorder, d Deletion) (why string)
 
-// Unjustified is S2: every pod deleted by one of kube-controller-manager's controllers must have a judge
-// that says why, and no node may be marked Unknown, or tainted for not being Ready, but as deaths allow.
-// It needs pods, nodes, daemonsets and controllerrevisions recorded.
+// Unjustified is S2. It judges what kube-controller-manager did, by whatever identity, verb and answer, on the true state when the
+// request arrived:
+//
+//   - Each pod deleted must have a judge that says why. Deletions by delete and deletecollection count, also those that were answered
+//     with an error of the server and were made all the same.
+//   - Each ControllerRevision of a DaemonSet that the DaemonSet controller deletes must be neither the current one nor that of a live
+//     pod, and there must be more than are to be kept.
+//   - Each ReplicaSet that the Deployment controller deletes must have no live pods and be scaled to none.
+//   - A node is marked Unknown, or tainted for not being Ready, only as deaths allow.
+//   - A pod is marked not Ready only if its node is not Ready.
+//
+// Not judged here: deletions of other objects, creations but by S1 and S3, finalizers, and statuses but those of nodes, of pods,
+// and of DaemonSets by S3. Those that a stale cache can make harmful have a scenario each; Undeclared finds the writes that package
+// inventory has no rule for. Of a pod that the truth shows to have been deleted, and the audit log says nothing about, nobody can
+// be blamed: Unasked counts them.
+//
+// It needs pods, nodes, daemonsets and controllerrevisions recorded. It compares resource versions wherever it can, which need no
+// clock. Where times are compared it allows what the run itself shows the truth to be late by (see arrivals), and what the product
+// promises: promised.
 func Unjustified(t *truth.Recorder, writes []controlplane.AuditEvent, deaths Deaths, judges ...Judge) []Violation {
 	var out []Violation
-	for _, d := range deletions(t, writes) {
-		why := ""
+	a := newArrivals(t, writes)
+	deleted, _ := deletions(t, a)
+	for _, d := range deleted {
+		why := a.terminating(d)
 		for _, judge := range judges {
 			if why == "" {
 				why = judge(t, d)
@@ -49,20 +76,19 @@ func Unjustified(t *truth.Recorder, writes []controlplane.AuditEvent, deaths Dea
 			})
 		}
 	}
-	return sorted(append(out, nodesWronged(t, deaths)...))
+	out = append(out, revisionsWronged(t, a)...)
+	out = append(out, replicaSetsWronged(t, a)...)
+	out = append(out, podsWronged(t, a)...)
+	return sorted(append(out, nodesWronged(t, a, deaths)...))
 }
 
-// deletions joins what the audit log says (who) with the truth (what it was at that moment).
-func deletions(t *truth.Recorder, writes []controlplane.AuditEvent) []Deletion {
-	by := map[string]controlplane.AuditEvent{}
-	for _, e := range writes {
-		if e.ObjectRef.Resource == "pods" && e.ObjectRef.Subresource == "" && e.Verb == "delete" && succeeded(&e) && e.ServiceAccount() != "" {
-			if _, known := by[object(&e)]; !known {
-				by[object(&e)] = e
-			}
-		}
-	}
-	var out []Deletion
+// promised is how old a proof may be that an action rests on, and what was read with it (docs/status.md). What somebody changed no
+// longer ago an action need not know.
+const promised = 2 * time.Second
+
+// deletions joins what the audit log says (who) with the truth (what it was at that moment), and counts the deletions that the
+// audit log says nothing about.
+func deletions(t *truth.Recorder, a *arrivals) (out []Deletion, unasked int) {
 	last := map[types.UID]truth.Event{}
 	for _, e := range t.Events(truth.Pods) {
 		before, known := last[e.UID]
@@ -70,17 +96,86 @@ func deletions(t *truth.Recorder, writes []controlplane.AuditEvent) []Deletion {
 		if !known || !live(before) || live(e) {
 			continue
 		}
-		if write, ok := by[e.Namespace+"/"+e.Name]; ok {
-			out = append(out, Deletion{By: write.ServiceAccount(), Pod: pod(before), RV: e.RV, Request: write})
+		request := a.deletion(truth.Pods, before, e)
+		switch {
+		case request == nil:
+			unasked++
+		case By(request) != "":
+			d := Deletion{By: By(request), Pod: pod(before), RV: e.RV, Request: *request, arrivals: a}
+			d.Began = began(out, a, d)
+			out = append(out, d)
 		}
 	}
-	return out
+	return out, unasked
+}
+
+// terminating says that a pod's namespace was deleted before it, which is for ever.
+func (a *arrivals) terminating(d Deletion) string {
+	for _, namespace := range []string{"", d.Pod.Namespace} {
+		for _, w := range a.writes[place{schema.GroupResource{Resource: "namespaces"}, namespace, d.Pod.Namespace}] {
+			if w.Verb == "delete" && w.RequestReceivedTimestamp.Before(d.Request.RequestReceivedTimestamp) {
+				return "its namespace is gone"
+			}
+		}
+	}
+	return ""
+}
+
+// Unasked counts the pods that were deleted though the audit log has no request for it.
+func Unasked(t *truth.Recorder, writes []controlplane.AuditEvent) int {
+	_, unasked := deletions(t, newArrivals(t, writes))
+	return unasked
+}
+
+// deletion returns the request that an object's deletion was made by, nil if none is known: the first one that was on its way after
+// the object's last change before it, if possible one that was answered with success. It matters where names come back.
+func (a *arrivals) deletion(resource schema.GroupResource, before, e truth.Event) *controlplane.AuditEvent {
+	collection := place{resource, e.Namespace, ""}
+	var found *controlplane.AuditEvent
+	for _, w := range slices.Concat(a.writes[place{resource, e.Namespace, e.Name}], a.writes[collection]) {
+		asks := w.Verb == "delete" && w.ObjectRef.Subresource == "" || w.Verb == "deletecollection" || w.Verb == "create" && w.ObjectRef.Subresource == "eviction"
+		// It was made while the request was on its way. One whose answer was lost may be made later.
+		early := w.RequestReceivedTimestamp.After(e.Time)
+		late := succeeded(w) && w.StageTimestamp.Add(a.lag).Before(before.Time)
+		if !asks || early || late {
+			continue
+		}
+		if found == nil || succeeded(w) && !succeeded(found) ||
+			succeeded(w) == succeeded(found) && w.RequestReceivedTimestamp.Before(found.RequestReceivedTimestamp) {
+			found = w
+		}
+	}
+	return found
+}
+
+// began returns when the reconcile that a deletion is of began to delete.
+func began(earlier []Deletion, a *arrivals, d Deletion) time.Time {
+	first := d.Request.RequestReceivedTimestamp
+	owner := metav1.GetControllerOfNoCopy(d.Pod)
+	if owner == nil {
+		return first
+	}
+	ended := time.Time{}
+	for _, w := range a.statuses[types.NamespacedName{Namespace: d.Pod.Namespace, Name: owner.Name}] {
+		if By(w) == d.By && w.RequestReceivedTimestamp.Before(first) {
+			ended = w.RequestReceivedTimestamp
+		}
+	}
+	for _, other := range earlier {
+		ref := metav1.GetControllerOfNoCopy(other.Pod)
+		at := other.Request.RequestReceivedTimestamp
+		if ref != nil && ref.UID == owner.UID && other.By == d.By && at.After(ended) && at.Before(first) {
+			first = at
+		}
+	}
+	return first
 }
 
 // DeletedBy counts the pods that each service account has deleted.
 func DeletedBy(t *truth.Recorder, writes []controlplane.AuditEvent) map[string]int {
 	out := map[string]int{}
-	for _, d := range deletions(t, writes) {
+	deleted, _ := deletions(t, newArrivals(t, writes))
+	for _, d := range deleted {
 		out[d.By]++
 	}
 	return out
