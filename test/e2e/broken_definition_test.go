@@ -40,7 +40,7 @@ const (
 	// longRetry is the Retry-After at which the fault is fully there; kube-apiserver raises it within a minute.
 	longRetry = 20
 
-	ruleSlower = "slower because of another resource"
+	ruleSlower = oracle.RuleSlower
 )
 
 var (

@@ -49,6 +49,8 @@ const (
 	// healLimit is how long a healed cluster may take: watches that were dropped in silence come back with
 	// the next list, dead nodes with their next heartbeat.
 	healLimit = 3 * time.Minute
+	// randomGrace takes the place of upstream's grace period of nodes.
+	randomGrace = 20 * time.Second
 	// longestDelay is how late events come at most.
 	longestDelay = 3 * time.Second
 )
@@ -63,16 +65,31 @@ var _ = ginkgo.Describe("Random schedule", gates.StaleControllerConsistency(), g
 		}
 		s, err := chosenSchedule()
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		violations, err := play(ctx, arm, s)
+		ours, err := play(ctx, arm, s)
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		violations := ours.violations
+		// What is compared needs stock on the same schedule, which is as long again.
+		compared := len(violations) == 0
+		if compared {
+			violations, err = ours.besideStock(ctx)
+			gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		}
 		if len(violations) == 0 {
+			if os.Getenv(scheduleVariable) == "" { // a shortened schedule may have nothing left that touches anything
+				gomega.Expect(ours.unproven).To(gomega.BeEmpty(), "the faults were injected and did enough (V)")
+			}
 			return
 		}
 		if budget, _ := strconv.Atoi(os.Getenv(shrinkVariable)); budget > 0 {
 			s = s.Shrink(budget, func(s schedule.Schedule) bool {
 				again, err := play(ctx, arm, s)
 				gomega.Expect(err).NotTo(gomega.HaveOccurred())
-				return len(again) > 0
+				if !compared || len(again.violations) > 0 {
+					return len(again.violations) > 0
+				}
+				unlike, err := again.besideStock(ctx)
+				gomega.Expect(err).NotTo(gomega.HaveOccurred())
+				return len(unlike) > 0
 			})
 		}
 		path := filepath.Join(os.TempDir(), fmt.Sprintf("fresh-kcm-schedule-%d.json", s.Seed))
@@ -109,22 +126,31 @@ type player struct {
 
 	mu     sync.Mutex
 	faults map[*faultproxy.Fault]bool
+	// blind are the times in which nobody could know that a node is dead, down those in which no controller ran.
+	blind, down []oracle.Period
+	// slowest is how long a pass over the nodes took at most.
+	slowest time.Duration
 }
 
-// play runs a schedule on a new cluster, heals everything, and returns what went wrong.
-func play(ctx context.Context, arm rig.Arm, s schedule.Schedule) (_ []oracle.Violation, err error) {
+// play runs a schedule on a new cluster, heals everything, and returns what happened.
+func play(ctx context.Context, arm rig.Arm, s schedule.Schedule) (_ played, err error) {
 	started := time.Now()
 	say(fmt.Sprintf("random schedule on %s: %s=%d, %d steps in %s", arm, seedVariable, s.Seed, len(s.Steps), s.End()))
+	binary := ""
+	if arm == rig.P {
+		binary = os.Getenv(binaryVariable)
+	}
 	fixture, err := rig.Start(ctx, rig.Options{
-		Arm: arm, KCMArgs: append([]string{"--node-monitor-grace-period=20s"}, quickElection...),
+		Arm: arm, Binary: binary, KCMArgs: append([]string{"--node-monitor-grace-period=" + randomGrace.String()}, quickElection...),
 		Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: s.Nodes}},
-		Record:  []schema.GroupResource{truth.Pods, truth.Nodes, truth.DaemonSets, truth.ControllerRevisions, truth.ReplicaSets},
+		Record:  []schema.GroupResource{truth.Pods, truth.Nodes, truth.DaemonSets, truth.ControllerRevisions, truth.ReplicaSets, truth.Leases},
 	})
 	if err != nil {
-		return nil, err
+		return played{}, err
 	}
 	p := &player{
-		run:  &run{Rig: fixture, deaths: oracle.Deaths{Nodes: sets.New[string]()}, judges: []oracle.Judge{oracle.ReplicaSetDeletes, oracle.TaintEvictions}},
+		run: &run{Rig: fixture, deaths: oracle.Deaths{Nodes: sets.New[string](), Grace: randomGrace},
+			judges: []oracle.Judge{oracle.ReplicaSetDeletes, oracle.TaintEvictions}},
 		sets: map[string]types.UID{}, deployments: map[string]int32{}, drained: sets.New[string](), faults: map[*faultproxy.Fault]bool{},
 	}
 	defer func() {
@@ -136,27 +162,30 @@ func play(ctx context.Context, arm rig.Arm, s schedule.Schedule) (_ []oracle.Vio
 		}
 		err = errors.Join(err, p.Stop(ctx))
 	}()
+	stop := p.bystanders(ctx)
+	defer stop()
 	begin := time.Now()
 	for _, step := range s.Steps {
 		select {
 		case <-time.After(time.Until(begin.Add(step.At))):
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return played{}, context.Cause(ctx)
 		}
 		ginkgo.GinkgoWriter.Println(step)
 		if err := p.do(ctx, step); err != nil {
-			return nil, fmt.Errorf("%s: %w", step, err)
+			return played{}, fmt.Errorf("%s: %w", step, err)
 		}
 	}
 	if err := p.heal(ctx); err != nil {
-		return nil, err
+		return played{}, err
 	}
+	stop()
 	p.figure("steps, seed", "%d, %d", len(s.Steps), s.Seed)
 	p.figure("L after", "%.1fs", p.converges(ctx, "what the schedule asked for", healLimit, func() error { return p.done(ctx) }).Seconds())
 	if err := p.standing(ctx); err != nil {
-		return nil, err
+		return played{}, err
 	}
-	return p.violations, nil
+	return p.outcome(ctx, s)
 }
 
 // do carries out a step; one that has nothing to act on does nothing.
@@ -177,12 +206,7 @@ func (p *player) do(ctx context.Context, step schedule.Step) error {
 	case schedule.ReviveNode:
 		return p.Cluster.Nodes().Revive(ctx, p.node(step.Count))
 	case schedule.RestartKCM:
-		err := p.KCM.Kill()
-		if err == nil {
-			err = p.KCM.Restart(ctx)
-		}
-		p.Adopt(p.KCM)
-		return err
+		return p.restart(ctx)
 	case schedule.Fault:
 		return p.fault(step)
 	}
@@ -199,14 +223,17 @@ func (p *player) daemonSet(ctx context.Context, step schedule.Step) error {
 	_, there := p.sets[step.Name]
 	switch {
 	case step.Action == schedule.CreateDaemonSet && !there:
-		made, err := client.Create(ctx, workload.DaemonSet(step.Name, workload.MaxUnavailable(step.Count)), metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			return nil // its predecessor is still being deleted
-		}
-		if err == nil {
-			p.sets[step.Name] = made.UID
-		}
-		return err
+		// Its predecessor may still be there. What is asked for in the end must not depend on how fast it goes.
+		return rig.Wait(ctx, healLimit, "the predecessor of "+step.Name+" to be gone", func() (bool, error) {
+			made, err := client.Create(ctx, workload.DaemonSet(step.Name, workload.MaxUnavailable(step.Count)), metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) {
+				return false, nil
+			}
+			if err == nil {
+				p.sets[step.Name] = made.UID
+			}
+			return err == nil, err
+		})
 	case step.Action == schedule.UpdateDaemonSet && there:
 		_, err := client.Patch(ctx, step.Name, types.StrategicMergePatchType,
 			fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"%s:%d"}]}}}}`, workload.Image, step.Count), metav1.PatchOptions{})
@@ -284,16 +311,22 @@ func (p *player) fault(step schedule.Step) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults[fault] = true
-	time.AfterFunc(step.For, func() { p.clear(fault) })
+	p.run.faults = append(p.run.faults, fault)
+	blinds := blinds(step)
+	from := time.Now()
+	time.AfterFunc(step.For, func() { p.clear(fault, blinds, from) })
 	return nil
 }
 
-func (p *player) clear(fault *faultproxy.Fault) {
+func (p *player) clear(fault *faultproxy.Fault, blinds bool, from time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.faults[fault] {
 		delete(p.faults, fault)
 		fault.Clear()
+		if blinds {
+			p.blind = append(p.blind, oracle.Period{From: from, To: time.Now()})
+		}
 	}
 }
 
@@ -320,6 +353,12 @@ func (p *player) heal(ctx context.Context) error {
 
 // done returns nil if the cluster is in the end state that the schedule asks for.
 func (p *player) done(ctx context.Context) error {
+	if err := oracle.NodesReady(p.Truth, p.Cluster.Nodes().Names()...); err != nil {
+		return err
+	}
+	if left := oracle.LeftOver(p.Truth); len(left) > 0 {
+		return fmt.Errorf("there are still %d pods that are going or have lost their owner, first: %s", len(left), left[0])
+	}
 	for _, set := range p.sets {
 		if err := oracle.DaemonSetDone(p.Truth, set, len(p.Cluster.Nodes().Names())); err != nil {
 			return err
