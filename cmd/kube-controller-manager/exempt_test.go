@@ -4,7 +4,10 @@
 package main
 
 import (
+	"errors"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,12 +16,17 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	restclient "k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 func TestExemptControllers(t *testing.T) {
@@ -92,4 +100,24 @@ func TestControllersWithStoresExist(t *testing.T) {
 		return err
 	}))
 	require.ElementsMatch(t, sets.KeySet(controllersOf).UnsortedList(), found.UnsortedList())
+}
+
+// The client of an exempt controller sends deletions as upstream's does; that of another does not.
+func TestAnExemptControllerDeletesByName(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Success"}`))
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { exempted = nil })
+	for _, exempt := range []bool{false, true} {
+		exempted = sets.New[string]()
+		if exempt {
+			exempted.Insert(names.PodGarbageCollectorController)
+		}
+		builder := clients(t.Context(), clientbuilder.SimpleControllerClientBuilder{ClientConfig: &restclient.Config{Host: server.URL}})
+		err := builder.ClientOrDie("pod-garbage-collector").CoreV1().Pods("ns").Delete(t.Context(), "a", metav1.DeleteOptions{})
+		var refused *transport.PreconditionError
+		require.Equal(t, !exempt, errors.As(err, &refused), "%v", err)
+	}
 }
