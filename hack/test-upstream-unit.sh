@@ -33,16 +33,27 @@ for package in "${packages[@]}"; do
 done
 printf '{"Replace": {%s}}\n' "$(IFS=,; echo "${entries[*]}")" >"${overlay}/overlay.json"
 
+if ((${#kubernetes[@]})); then
+  echo "--- upstream's unit tests of ${#kubernetes[@]} patched packages of k8s.io/kubernetes, gates on and off"
+  # A package is compiled and linked once for both.
+  both=${ROOT}/${overlay}/both
+  cat >"${both}" <<'BOTH'
+#!/usr/bin/env bash
 for on in true false; do
-  if ((${#kubernetes[@]})); then
-    echo "--- upstream's unit tests of ${#kubernetes[@]} patched packages of k8s.io/kubernetes, gates ${on}"
-    FRESH_KCM_GATES=${on} go test -count=1 -overlay "${overlay}/overlay.json" "${kubernetes[@]}"
-  fi
-  if ((${#clientgo[@]})); then
+  echo "gates ${on}"
+  FRESH_KCM_GATES=${on} "$@" || failed=1
+done
+exit "${failed:-0}"
+BOTH
+  chmod +x "${both}"
+  go test -count=1 -overlay "${overlay}/overlay.json" -exec "${both}" "${kubernetes[@]}"
+fi
+if ((${#clientgo[@]})); then
+  for on in true false; do
     echo "--- upstream's unit tests of ${#clientgo[@]} patched packages of k8s.io/client-go, AtomicFIFO ${on}"
     # Without AtomicFIFO these fail on pristine client-go v0.37.0 too: they expect what it provides.
     skip='^$'
     [[ ${on} == true ]] || skip='^(TestStoreResourceVersion|TestStoreResourceVersionWithNonMetaTransform|TestThreadSafeStoreRV)$'
     KUBE_FEATURE_AtomicFIFO=${on} go test -count=1 -skip "${skip}" "${clientgo[@]}"
-  fi
-done
+  done
+fi

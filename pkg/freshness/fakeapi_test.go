@@ -49,6 +49,7 @@ type fakeAPI struct {
 	answer      func(w http.ResponseWriter, r *http.Request) bool // may answer itself
 	arrived     func(r *http.Request)                             // called before a request is answered, unlocked
 	answered    func(r *http.Request)                             // the state is read, the answer not yet sent
+	late        time.Duration                                     // by which all of a watch comes late
 	bookmarkAt  time.Duration                                     // when a watch gets its bookmark; 0 for never
 	compactedTo int
 	alwaysRV    func() int // what lists claim
@@ -210,7 +211,7 @@ func (a *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request) {
 	}
 	a.mu.Lock()
 	gone := from < a.compactedTo
-	bookmarkAt := a.bookmarkAt
+	bookmarkAt, late := a.bookmarkAt, a.late
 	a.mu.Unlock()
 	if a.json {
 		w.Header().Set("Content-Type", "application/json;stream=watch")
@@ -223,6 +224,14 @@ func (a *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request) {
 			Status:   metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired, Message: "too old resource version",
 		})
 		return
+	}
+	if late > 0 {
+		w.(http.Flusher).Flush()
+		select {
+		case <-time.After(late):
+		case <-r.Context().Done():
+			return
+		}
 	}
 	end := time.NewTimer(time.Duration(seconds) * time.Second)
 	defer end.Stop()

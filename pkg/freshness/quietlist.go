@@ -16,8 +16,8 @@ import (
 const (
 	// pageSize of a list proof.
 	pageSize = 500
-	// heldFactor times SmallCollection is up to where a list is taken after a rewind,
-	// when no watch can say anything.
+	// heldFactor times SmallCollection is up to where a list is taken when no watch can say anything: after a
+	// rewind, and where events come too late.
 	heldFactor = 20
 	// maxCompares bounds how often a list is compared with a store that moves.
 	maxCompares = 10
@@ -40,6 +40,10 @@ func (r *resource) proveQuiet(ctx context.Context, fl *flight[Proof]) Proof {
 	switch {
 	case held == "" && n <= small:
 		proof, f = r.proveByList(ctx, fl, view, small, r.p.opts.ConfirmWait)
+	case held == "" && n <= small*heldFactor && r.eventsAreLate():
+		if proof, f = r.listAgain(n); f == nil {
+			proof, f = r.proveByList(ctx, fl, view, small*heldFactor, r.p.opts.ConfirmWait)
+		}
 	case held == "":
 		proof, f = r.proveByWatch(ctx, fl, view)
 	case n <= small*heldFactor:

@@ -14,9 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// watchSlack is how long after its timeoutSeconds a watch is given up on.
-const watchSlack = 2 * time.Second
-
 // replay is what a watch from a store's RV has shown so far.
 type replay struct {
 	fence Fence
@@ -72,8 +69,8 @@ func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view Cac
 	fl.at = w.fence.TakenAt
 	r.mu.Unlock()
 
-	seconds := r.p.opts.WatchSeconds
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+watchSlack)
+	seconds, slack := r.p.opts.WatchSeconds, r.slack()
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+slack)
 	defer cancel()
 	stream, f := r.p.client.watch(ctx, r.gvr, w.base, seconds)
 	if f != nil {
@@ -93,7 +90,9 @@ func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view Cac
 		cancel()
 		<-waited
 	}()
-	return r.follow(ctx, stream, &w, caughtUp)
+	proof, f = r.follow(ctx, stream, &w, caughtUp)
+	r.cameLate(f, r.p.opts.Clock.Since(start))
+	return proof, f
 }
 
 func (r *resource) follow(ctx context.Context, stream watch.Interface, w *replay, caughtUp <-chan struct{}) (Proof, *failure) {

@@ -77,6 +77,8 @@ type resource struct {
 	level string
 	// patience, unless 0, is the time for a request in place of Options.RequestTimeout.
 	patience time.Duration
+	// late says for how long watches are taken to bring nothing in time.
+	late lateness
 }
 
 // quiet says that a store at or past base, or if exact one that stands at base, lacks

@@ -143,8 +143,15 @@ func (t *turn) start(ctx context.Context, name string) (err error) {
 	if err := t.prepare(ctx); err != nil {
 		return err
 	}
-	_, err = t.settled(ctx, t.namespace, time.Now())
-	return err
+	if _, err = t.settled(ctx, t.namespace, time.Now()); err != nil {
+		return err
+	}
+	// A start reports every node. These events are not of the workload, and come over a while.
+	return t.eventually(ctx, "kube-controller-manager to have sent the events of its start", func() (bool, error) {
+		events, err := t.audit.Read(t.cluster.APIServers()...)
+		now := time.Now()
+		return oracle.RequestsIn(events, now.Add(-quiet), now).Sum(oracle.Request.Writes) == 0, err
+	})
 }
 
 // knows waits until node lifecycle has been through all nodes, and the monitor knows the age of the caches.

@@ -1,0 +1,68 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freshness
+
+import (
+	"fmt"
+	"time"
+)
+
+const (
+	// watchSlack is how long after its timeoutSeconds a watch is given up on. It is doubled up to maxWatchSlack while
+	// watches bring nothing in time: events may be late for as long as a server is slow.
+	watchSlack    = 2 * time.Second
+	maxWatchSlack = time.Minute
+	// lateFor is how long no watch is tried again of a collection that can be listed instead.
+	lateFor = time.Minute
+	// listShare is how long a collection that is not small is not listed again, for each of its objects: a thousand of
+	// them a second at most.
+	listShare = time.Millisecond
+)
+
+// lateness is what watches that were opened, and brought no bookmark in time, have shown. Lists may be prompt all the same.
+type lateness struct {
+	until  time.Time
+	slack  time.Duration // 0: the usual
+	listed time.Time
+}
+
+// slack is how long after its timeoutSeconds the next watch is given up on.
+func (r *resource) slack() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(watchSlack, r.late.slack)
+}
+
+// cameLate notes how a watch that was opened has ended.
+func (r *resource) cameLate(f *failure, took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	usual := time.Duration(r.p.opts.WatchSeconds)*time.Second + watchSlack
+	switch {
+	case f != nil && (f.reason == ReasonTimeout || f.reason == reasonNoBookmark):
+		r.late.until = r.p.opts.Clock.Now().Add(lateFor)
+		r.late.slack = min(2*max(watchSlack, r.late.slack), maxWatchSlack)
+	case took <= usual:
+		r.late = lateness{}
+	}
+}
+
+// eventsAreLate says that a list will answer sooner than a watch.
+func (r *resource) eventsAreLate() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.p.opts.Clock.Now().Before(r.late.until)
+}
+
+// listAgain refuses to list a collection of n objects again so soon.
+func (r *resource) listAgain(n int) (Proof, *failure) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.p.opts.Clock.Now()
+	if wait := r.late.listed.Add(time.Duration(n) * listShare).Sub(now); wait > 0 {
+		return Proof{}, &failure{reason: ReasonTimeout, retryAfter: wait, err: fmt.Errorf("watches bring nothing in time, and %d objects were listed a moment ago", n)}
+	}
+	r.late.listed = now
+	return Proof{}, nil
+}
