@@ -34,6 +34,9 @@ const (
 	proofAge = 2 * time.Second
 	// goOnAfter is for how long nothing must have been provable of a resource for deletions to go on without.
 	goOnAfter = 5 * time.Second
+	// aheadLimit is how long a worker waits for proofs before the view. Where they come late and the cache is busy no other
+	// order gets on.
+	aheadLimit = 15 * time.Second
 	// sameWait is how soon an owner must ask for a proof again for its wait to be the same one.
 	sameWait = 30 * time.Second
 )
@@ -318,7 +321,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 				return proven
 			})
 		case proof.Fresh():
-			s.proveNextAhead(owner.Name, resources, asOf)
+			s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
 			s.wake(owner.Name)
 		default:
 			s.retry(ctx, owner.Name, resource, proof)
@@ -328,7 +331,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 	}
 	if len(open) > 0 && early == nil && time.Since(began.at) > proofAge {
 		// What was read is older by now than a proof may be.
-		s.proveNextAhead(owner.Name, resources, asOf)
+		s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
 		s.wake(owner.Name)
 		began.refused = &UnprovenError{Owner: owner.Name, Proof: replies[open[0]].proof, parked: true, again: true}
 		return began.refused
@@ -395,9 +398,16 @@ func (s *Store) proveNextAhead(owner types.NamespacedName, resources []schema.Gr
 	s.ahead[owner] = &ahead{resources: resources, asOf: asOf}
 }
 
+// notShown are those that no read of the server has shown. The next reconcile reads the others again, at once, where their proof
+// is slow.
+func notShown(resources []schema.GroupResource, replies map[schema.GroupResource]reply) []schema.GroupResource {
+	return slices.DeleteFunc(slices.Clone(resources), func(r schema.GroupResource) bool { return replies[r].shown })
+}
+
 func byName(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) }
 
-// proveAhead proves what the owner's last reconcile has asked for, once. The view is taken after it.
+// proveAhead proves what the owner's last reconcile has asked for, once. The view is taken after it. What cannot be proven
+// within aheadLimit is asked for again by the reconcile.
 func (s *Store) proveAhead(owner types.NamespacedName) {
 	s.mu.Lock()
 	a := s.ahead[owner]
@@ -410,21 +420,18 @@ func (s *Store) proveAhead(owner types.NamespacedName) {
 		return
 	}
 	recent := s.asOf(owner, time.Now(), proofAge)
-	made := make([]freshness.Proof, len(a.resources))
-	var wg sync.WaitGroup
-	for i, resource := range a.resources {
+	replies, _ := ask(aheadLimit, a.resources, func(resource schema.GroupResource) reply {
 		asOf := recent
 		if asOf.Before(a.asOf[resource]) {
 			asOf = a.asOf[resource]
 		}
-		wg.Go(func() { made[i] = s.prover.Prove(s.ctx, resource, asOf) })
-	}
-	wg.Wait()
+		return reply{proof: s.prover.Prove(s.ctx, resource, asOf)}
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a.proofs = map[schema.GroupResource]freshness.Proof{}
-	for i, resource := range a.resources {
-		a.proofs[resource] = made[i]
+	for resource, reply := range replies {
+		a.proofs[resource] = reply.proof
 	}
 }
 

@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	lateRolloutNodes = 10
-	// quietPods are so many that the cache of pods is proven by a watch, and not by a list.
-	quietPods = 510
+	// lateRolloutNodes are so many that the pods of the DaemonSet are not read live.
+	lateRolloutNodes = 110
+	// quietPods are so many that, with these, the cache of pods is proven by a watch, and not by a list.
+	quietPods = 400
 	// lateEvents is longer than a watch of a proof is given at first.
 	lateEvents = 10 * time.Second
 	// beginLimit is for a rollout to begin while events are late. Stock begins at once. A proof that comes late at first is
@@ -35,7 +36,7 @@ const (
 // All events of pods are late for as long as a rollout lasts, also those of the watch by which a large cache is proven. Stock asks
 // for no proof and rolls on. Fresh KCM must find another proof: being stuck is as bad as acting on stale data.
 var _ = describe(scenario{
-	number: 1, title: "pod events delayed by 10 s in a rolling update, beside 510 other pods", label: ordinary,
+	number: 1, title: "pod events delayed by 10 s in a rolling update, beside 400 other pods", label: ordinary,
 	mutants: []without{{"late-events", ruleHeldUp}},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: lateRolloutNodes}}},
 	timeout: 5 * time.Minute,

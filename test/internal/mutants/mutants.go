@@ -262,7 +262,7 @@ var all = []Mutant{
 	{
 		Name: "start-informers", Protection: "controllers start only once their caches are proven as new as the start of leadership", File: "pkg/sharedinformers/start.go",
 		Old: "	if !f.caches.opts.Waits(name) {",
-		New: "	if !f.waits(name) || true {",
+		New: "	if !f.caches.opts.Waits(name) || true {",
 	},
 	{
 		Name: "opaque", Protection: "a version that cannot be compared does not satisfy a record", File: "pkg/rvtracker/source.go",
