@@ -360,9 +360,9 @@ var all = []Mutant{
 		New: "	_ = q\n",
 	},
 	{
-		Name: "late-events", Protection: "where watches bring events too late for a proof, a cache is proven by a list", File: "pkg/freshness/late.go",
-		Old: "	return r.p.opts.Clock.Now().Before(r.late.until)",
-		New: "	return false",
+		Name: "late-events", Protection: "where watches bring events too late for a proof, a cache is proven all the same", File: "pkg/freshness/late.go",
+		Old: "	case f != nil && (f.reason == ReasonTimeout || f.reason == reasonNoBookmark):",
+		New: "	case false:",
 	},
 	{
 		Name: "throttle", Protection: "a 429 of one resource leaves the proofs of others alone", File: "pkg/freshness/admit.go",
