@@ -56,13 +56,13 @@ func (r *resource) eventsAreLate() bool {
 }
 
 // listAgain refuses to list a collection of n objects again so soon.
-func (r *resource) listAgain(n int) (Proof, *failure) {
+func (r *resource) listAgain(n int) *failure {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.p.opts.Clock.Now()
 	if wait := r.late.listed.Add(time.Duration(n) * listShare).Sub(now); wait > 0 {
-		return Proof{}, &failure{reason: ReasonTimeout, retryAfter: wait, err: fmt.Errorf("watches bring nothing in time, and %d objects were listed a moment ago", n)}
+		return &failure{reason: ReasonTimeout, retryAfter: wait, err: fmt.Errorf("watches bring nothing in time, and %d objects were listed a moment ago", n)}
 	}
 	r.late.listed = now
-	return Proof{}, nil
+	return nil
 }

@@ -41,7 +41,7 @@ func (r *resource) proveQuiet(ctx context.Context, fl *flight[Proof]) Proof {
 	case held == "" && n <= small:
 		proof, f = r.proveByList(ctx, fl, view, small, r.p.opts.ConfirmWait)
 	case held == "" && n <= small*heldFactor && r.eventsAreLate():
-		if proof, f = r.listAgain(n); f == nil {
+		if f = r.listAgain(n); f == nil {
 			proof, f = r.proveByList(ctx, fl, view, small*heldFactor, r.p.opts.ConfirmWait)
 		}
 	case held == "":

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
-	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/report"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
 )
@@ -51,14 +50,5 @@ func TestCronJobCannotRunForLong(t *testing.T) {
 
 // Random histories of CronJobs: ours runs all that stock runs with reason, as soon, and nothing else.
 func TestCronJobSeeds(t *testing.T) {
-	first, n := number(t, "FIRST", firstSeed), number(t, "CRONJOB_SEEDS", cronJobSeeds)
-	failed := 0
-	for seed := first; seed < first+n; seed++ {
-		s := schedule.DrawCronJobs(seed)
-		if found := violations(t, s); len(found) > 0 {
-			t.Errorf("seed %d:\n%s", seed, report.Text(s, found))
-			failed++
-		}
-	}
-	t.Logf("%d seeds from %d, %d failed", n, first, failed)
+	eachSeed(t, number(t, "CRONJOB_SEEDS", cronJobSeeds), schedule.DrawCronJobs)
 }

@@ -89,6 +89,20 @@ func TestSeeds(t *testing.T) {
 	t.Logf("%d seeds from %d in %s, %d failed", ran, first, time.Since(began).Round(time.Second), failed)
 }
 
+// eachSeed judges what is drawn from so many seeds, from FIRST on.
+func eachSeed(t *testing.T, n uint64, draw func(seed uint64) schedule.Schedule) {
+	t.Helper()
+	first, failed := number(t, "FIRST", firstSeed), 0
+	for seed := first; seed < first+n; seed++ {
+		s := draw(seed)
+		if found := violations(t, s); len(found) > 0 {
+			t.Errorf("seed %d:\n%s", seed, report.Text(s, found))
+			failed++
+		}
+	}
+	t.Logf("%d seeds from %d, %d failed", n, first, failed)
+}
+
 // same says that a rule is broken again that was broken before.
 func same(before, now []validate.Violation) bool {
 	for _, a := range before {

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
-	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/report"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
 )
@@ -42,16 +41,7 @@ func longest(spans []validate.Span) (most time.Duration) {
 
 // Random histories of Services: ours lacks no endpoint for longer than stock, and leaves out none that the server has.
 func TestServiceSeeds(t *testing.T) {
-	first, n := number(t, "FIRST", firstSeed), number(t, "SERVICE_SEEDS", serviceSeeds)
-	failed := 0
-	for seed := first; seed < first+n; seed++ {
-		s := schedule.DrawServices(seed)
-		if found := violations(t, s); len(found) > 0 {
-			t.Errorf("seed %d:\n%s", seed, report.Text(s, found))
-			failed++
-		}
-	}
-	t.Logf("%d seeds from %d, %d failed", n, first, failed)
+	eachSeed(t, number(t, "SERVICE_SEEDS", serviceSeeds), schedule.DrawServices)
 }
 
 // slowNodes is a history in which nodes are held, and read in so long, when one comes and pods run there.
