@@ -19,6 +19,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
@@ -47,6 +49,8 @@ type Traffic struct {
 	addressed  bool
 	selectable []string
 	n          map[string]int // pods of each owner that were scheduled; under the server's lock
+	// unscheduled has the pods that no node was fit for, until a node changes; under the server's lock.
+	unscheduled []func()
 
 	mu      sync.Mutex
 	owners  map[string]schedule.Owner
@@ -219,6 +223,12 @@ func (t *Traffic) Changed(old, now model.Object) {
 			}
 		})
 	}
+	if _, node := now.(*corev1.Node); node && !t.ended.Load() {
+		for _, schedule := range t.unscheduled {
+			t.After(scheduleTime, schedule)
+		}
+		t.unscheduled = nil
+	}
 	pod, ok := now.(*corev1.Pod)
 	if !ok || now == nil || t.ended.Load() {
 		return
@@ -243,29 +253,46 @@ func (t *Traffic) Changed(old, now model.Object) {
 	}
 }
 
-// schedule puts a pod on a node, in turns. A DaemonSet's pod says which.
+// schedule puts a pod on a node that has no taint against it, in turns, or has it wait until a node changes. A
+// DaemonSet's pod says which node.
 func (t *Traffic) schedule(pod *corev1.Pod, number int) {
-	name, pinned := t.nodes[number%len(t.nodes)].name, false
+	pinned := ""
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 			for _, f := range term.MatchFields {
-				name, pinned = f.Values[0], true
+				pinned = f.Values[0]
 			}
 		}
 	}
-	gone := false
+	name := ""
 	t.server.Look(func(truth model.Truth) {
-		gone = truth.Get(model.Nodes, "", name) == nil
-		for i := 0; i < len(t.nodes) && gone && !pinned; i++ {
-			name = t.nodes[(number+i)%len(t.nodes)].name
-			gone = truth.Get(model.Nodes, "", name) == nil
+		if truth.Get(model.Pods, pod.Namespace, pod.Name) == nil {
+			return
 		}
+		for i := range t.nodes {
+			n := t.nodes[(number+i)%len(t.nodes)].name
+			if (pinned == "" || n == pinned) && fits(truth, pod, n) {
+				name = n
+				return
+			}
+		}
+		t.unscheduled = append(t.unscheduled, func() { t.schedule(pod, number) })
 	})
-	if gone {
-		t.After(renewEvery, func() { t.schedule(pod, number) })
-		return
+	if name != "" {
+		t.change(pod, func(p *corev1.Pod) { p.Spec.NodeName = name })
 	}
-	t.change(pod, func(p *corev1.Pod) { p.Spec.NodeName = name })
+}
+
+// fits says that a node is there, and that the pod tolerates each of its taints that keeps pods away.
+func fits(truth model.Truth, pod *corev1.Pod, node string) bool {
+	n, _ := truth.Get(model.Nodes, "", node).(*corev1.Node)
+	if n == nil {
+		return false
+	}
+	_, against := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), n.Spec.Taints, pod.Spec.Tolerations, func(taint *corev1.Taint) bool {
+		return taint.Effect == corev1.TaintEffectNoExecute || taint.Effect == corev1.TaintEffectNoSchedule
+	}, false)
+	return !against
 }
 
 // change changes a pod unless it is gone, or another one has its name.
