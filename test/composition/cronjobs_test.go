@@ -4,6 +4,8 @@
 package composition
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,6 +46,27 @@ func TestCronJobCannotRunForLong(t *testing.T) {
 			owner := model.Owner{Kind: "CronJob", NamespacedName: types.NamespacedName{Namespace: traffic.Namespace, Name: "cronjob"}}
 			require.Greater(t, stock.Requests[owner]["create jobs"], 10)
 			require.LessOrEqual(t, ours.Requests[owner]["create jobs"], stock.Requests[owner]["create jobs"]+2)
+		})
+	}
+}
+
+// A CronJob whose Job was made though the answer was lost, shortly before its next minute, does not run beside it, and does not forget it: it is looked
+// up, as upstream finds it by trying again at once. For the cache of Jobs shows it only after that minute.
+func TestCronJobFindsTheJobWhoseAnswerWasLost(t *testing.T) {
+	for _, policy := range []string{"Forbid", "Replace", "Allow"} {
+		t.Run(policy, func(t *testing.T) {
+			s := schedule.Schedule{Nodes: 2, Settle: 2 * time.Minute, CronJobs: []schedule.CronJob{{Name: "cronjob", Policy: policy, Keep: 1}}, Steps: []schedule.Step{
+				{At: 50 * time.Second, Action: schedule.Suspend, Target: "cronjob", For: 68500 * time.Millisecond},
+				{At: 100 * time.Second, Action: schedule.Hold, Target: "jobs", For: 50 * time.Second},
+				{At: 118500 * time.Millisecond, Action: schedule.LostAnswer, Target: "jobs", For: 100 * time.Millisecond},
+			}}
+			stock, ours := both(t, s)
+			owner := model.Owner{Kind: "CronJob", NamespacedName: types.NamespacedName{Namespace: traffic.Namespace, Name: "cronjob"}}
+			require.NotEmpty(t, stock.Runs[owner])
+			require.Equal(t, slices.Sorted(maps.Keys(stock.Runs[owner])), slices.Sorted(maps.Keys(ours.Runs[owner])), "minutes that are run")
+			require.Equal(t, stock.Requests[owner]["delete jobs"], ours.Requests[owner]["delete jobs"])
+			require.Empty(t, stock.Unjustified)
+			require.Empty(t, ours.Unjustified)
 		})
 	}
 }

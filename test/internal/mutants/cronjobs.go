@@ -46,4 +46,12 @@ var cronJobs = []Tested{
 		},
 		Package: "pkg/consistencystore", Test: "TestFinishedJobsAreDeletedByAProvenLimit/stale",
 	},
+	{
+		Mutant: Mutant{
+			Name: "cronjob-lost", Protection: "a CronJob that waited after a creation failed looks its Job up before the next run", File: cronJob + "prove.go",
+			Old: "jm.lost.wait(key)",
+			New: "jm.lost.forget(key)",
+		},
+		Package: compositionTests, Test: "TestCronJobFindsTheJobWhoseAnswerWasLost/Forbid",
+	},
 }

@@ -57,6 +57,7 @@ func (jm *ControllerV2) syncFresh(ctx context.Context, key string) (*time.Durati
 		jm.synced(key, err)
 		return requeueAfter, err
 	}
+	jm.lost.wait(key)
 	now := jm.now()
 	since := jm.waits.since(key, now)
 	if wait := patience - now.Sub(since); wait > 0 {
@@ -95,6 +96,9 @@ func (jm *ControllerV2) lookAgain(key string, since time.Time, wait time.Duratio
 func (jm *ControllerV2) synced(key string, err error) {
 	namespace, name, _ := cache.SplitMetaNamespaceKey(key)
 	_, gone := jm.cronJobLister.CronJobs(namespace).Get(name)
+	if gone != nil {
+		jm.lost.forget(key)
+	}
 	jm.waits.end(key, jm.now(), err == nil, gone != nil)
 }
 
@@ -137,7 +141,7 @@ func (jm *ControllerV2) forOwner(ctx context.Context, cronJob *batchv1.CronJob) 
 	own := *jm
 	if control, ok := jm.jobControl.(realJobControl); ok {
 		control.ctx = consistencyutil.OwnerContext(ctx)
-		own.jobControl = control
+		own.jobControl = noting{control, cache.MetaObjectToName(cronJob).String(), jm.lost}
 	}
 	return ctx, &own
 }
