@@ -4,6 +4,7 @@
 package inventory
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -115,6 +116,17 @@ func Promises(client string, resource schema.GroupResource, exempt sets.Set[stri
 		}
 	}
 	return out
+}
+
+// Promising returns the clients of those controllers that promise preconditions of deletions, without those that are exempt.
+func Promising(exempt sets.Set[string]) []string {
+	out := sets.New[string]()
+	for _, c := range controllers {
+		if !exempt.Has(c.Name) && slices.ContainsFunc(c.Rules, func(r Rule) bool { return len(r.Preconditions) > 0 }) {
+			out.Insert(c.Client)
+		}
+	}
+	return sets.List(out)
 }
 
 // byClient are the controllers with one client.

@@ -227,6 +227,9 @@ func Refused() { refusedWrites.Inc() }
 // Undeclared counts a write that package inventory does not have.
 func Undeclared(client, verb string) { undeclaredWrites.WithLabelValues(client, verb).Inc() }
 
+// InitUnguarded makes the series of a client, deletions of which must carry a precondition, exist at zero. Call it after Register.
+func InitUnguarded(client string) { unguardedDeletions.WithLabelValues(client).Add(0) }
+
 // Unguarded counts a deletion that was not sent because it lacked the precondition that package inventory promises.
 func Unguarded(client string) { unguardedDeletions.WithLabelValues(client).Inc() }
 

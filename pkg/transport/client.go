@@ -13,6 +13,9 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/klog/v2"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/inventory"
+	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 )
 
 // Clients returns a builder whose clients record the writes of every reconcile in the store of the
@@ -20,6 +23,10 @@ import (
 // promises, unless the controller is exempt by its name in --controllers, and write nothing once lease has run out, unless it is nil.
 func Clients(builder clientbuilder.ControllerClientBuilder, lease *Lease, exempt ...string) clientbuilder.ControllerClientBuilder {
 	exempted := sets.New(exempt...)
+	metrics.Register()
+	for _, client := range inventory.Promising(exempted) {
+		metrics.InitUnguarded(client)
+	}
 	return wrappedBuilder{builder, func(next http.RoundTripper, at endpoint, client string) http.RoundTripper {
 		next = conditional{next, at, client, exempted}
 		if lease != nil {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	cbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
@@ -116,7 +117,7 @@ func carries(preconditions *metav1.Preconditions, p inventory.Precondition) bool
 	return preconditions.ResourceVersion != nil
 }
 
-// optionCodecs reads options whatever group they name, as the apiserver does: a client names that of its resource.
+// optionCodecs reads options in JSON and protobuf, whatever group they name, as the apiserver does: a client names that of its resource.
 var optionCodecs = serializer.NewCodecFactory(runtime.NewScheme())
 
 // deleteOptions are those in the body of a deletion, which can be read again.
@@ -141,6 +142,9 @@ func deleteOptions(req *http.Request) (*metav1.DeleteOptions, error) {
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
 		return nil, fmt.Errorf("content type %q: %w", contentType, err)
+	}
+	if mediaType == runtime.ContentTypeCBOR {
+		return options, cbor.Unmarshal(raw, options) // The serializer does not read a type that no scheme has.
 	}
 	encoding, ok := runtime.SerializerInfoForMediaType(optionCodecs.SupportedMediaTypes(), mediaType)
 	if !ok {

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/features"
+	featurestesting "k8s.io/client-go/features/testing"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	restclient "k8s.io/client-go/rest"
@@ -52,8 +54,7 @@ func acceptingServer(t *testing.T) (string, *[]string) {
 
 // A deletion without the precondition that its rule promises is not sent, in any encoding; all others are, with the body as it was.
 func TestADeletionCarriesWhatIsPromised(t *testing.T) {
-	metrics.Register()
-	metrics.Unguarded("nobody") // So that there is a series to read.
+	featurestesting.SetFeatureDuringTest(t, features.ClientsAllowCBOR, true)
 	widgets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 	type clients struct {
 		typed    kubernetes.Interface
@@ -117,7 +118,7 @@ func TestADeletionCarriesWhatIsPromised(t *testing.T) {
 			return err
 		}, nil, ""},
 	} {
-		for encoding, contentType := range map[string]string{"protobuf": runtime.ContentTypeProtobuf, "JSON": runtime.ContentTypeJSON} {
+		for encoding, contentType := range map[string]string{"protobuf": runtime.ContentTypeProtobuf, "JSON": runtime.ContentTypeJSON, "CBOR": runtime.ContentTypeCBOR} {
 			t.Run(name+", "+encoding, func(t *testing.T) {
 				url, bodies := acceptingServer(t)
 				builder := clientbuilder.SimpleControllerClientBuilder{ClientConfig: &restclient.Config{Host: url, ContentConfig: restclient.ContentConfig{ContentType: contentType}}}
@@ -127,7 +128,7 @@ func TestADeletionCarriesWhatIsPromised(t *testing.T) {
 						metav1.DeleteOptions{Preconditions: test.with, GracePeriodSeconds: ptr.To[int64](3)})
 				}
 				require.NoError(t, send(builder, test.client))
-				unguarded := count(t, test.client)
+				unguarded := counted(t, unguardedDeletions)[test.client]
 				err := send(wrappedBuilder{builder, func(next http.RoundTripper, at endpoint, client string) http.RoundTripper {
 					return conditional{next: next, at: at, client: client}
 				}}, test.client)
@@ -135,23 +136,29 @@ func TestADeletionCarriesWhatIsPromised(t *testing.T) {
 					require.NoError(t, err)
 					require.Len(t, *bodies, 2)
 					require.Equal(t, (*bodies)[0], (*bodies)[1], "the body is as without")
-					require.Equal(t, unguarded, count(t, test.client))
+					require.Equal(t, unguarded, counted(t, unguardedDeletions)[test.client])
 					return
 				}
 				var refused *PreconditionError
 				require.ErrorAs(t, err, &refused)
 				require.Contains(t, refused.Error(), test.refused)
 				require.Len(t, *bodies, 1, "it is not sent")
-				require.Equal(t, unguarded+1, count(t, test.client))
+				require.Equal(t, unguarded+1, counted(t, unguardedDeletions)[test.client])
 			})
 		}
 	}
 }
 
-func count(t *testing.T, client string) float64 {
-	value, err := testutil.GetCounterValuesFromGatherer(legacyregistry.DefaultGatherer, "stale_controller_unguarded_deletions_total", map[string]string{}, "client")
+const unguardedDeletions = "stale_controller_unguarded_deletions_total"
+
+// counted is what a metric of the transport counts, by client.
+func counted(t *testing.T, name string) map[string]float64 {
+	metrics.Register()
+	metrics.Undeclared("nobody", "create") // So that there are series to read.
+	metrics.InitUnguarded("nobody")
+	value, err := testutil.GetCounterValuesFromGatherer(legacyregistry.DefaultGatherer, name, map[string]string{}, "client")
 	require.NoError(t, err)
-	return value[client]
+	return value
 }
 
 // An exempt controller is as upstream's; others with its client are not.
