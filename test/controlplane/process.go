@@ -86,7 +86,7 @@ func (p *process) kill() error {
 	if err := p.signal(syscall.SIGKILL); err != nil {
 		return err
 	}
-	const limit = 10 * time.Second
+	const limit = time.Minute
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {

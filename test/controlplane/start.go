@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	readyTimeout  = 90 * time.Second
+	readyTimeout  = 4 * time.Minute
 	stopGrace     = 8 * time.Second
 	pollInterval  = 50 * time.Millisecond
 	startAttempts = 5

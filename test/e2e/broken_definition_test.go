@@ -98,7 +98,7 @@ func (r *run) rolledBesideABrokenDefinition(ctx context.Context) (free, broken t
 	const name = "beside"
 	ds := create(ctx, r, workload.DaemonSet(name, workload.MaxUnavailable(10)))
 	objects := r.define(ctx)
-	r.converges(ctx, "before the rollouts", stepLimit, r.daemonSetDone(ds, besideNodes))
+	r.converges(ctx, "before the rollouts", patience, r.daemonSetDone(ds, besideNodes))
 	r.eventually(ctx, "an informer of the custom resource", func() (bool, error) {
 		return r.requestsFor(gadgets.GroupResource(), time.Time{}, time.Now())["watch by informers"] > 0, nil
 	})

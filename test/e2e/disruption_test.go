@@ -56,7 +56,7 @@ var _ = describe(scenario{
 		_, err := budgets.Create(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: budgetGroup}, Spec: policyv1.PodDisruptionBudgetSpec{
 			MinAvailable: new(intstr.FromInt32(budgetPods)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"group": budgetGroup}}}}, metav1.CreateOptions{})
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		r.converges(ctx, "no eviction is allowed", stepLimit, func() error { return allowed(0) })
+		r.converges(ctx, "no eviction is allowed", patience, func() error { return allowed(0) })
 		r.told(ctx, truth.Pods)
 
 		hold := r.inject(faultproxy.Target{Resource: truth.Pods}, faultproxy.Hold{})

@@ -121,7 +121,7 @@ func restore(ctx context.Context, r *run, o restoration) {
 	nodes := r.Cluster.Nodes().Names()
 	addLabel(ctx, r, nodes[:nodesBefore]...)
 	set := create(ctx, r, workload.DaemonSet("restored", onLabelled))
-	r.converges(ctx, "before the snapshot", stepLimit, r.daemonSetDone(set, nodesBefore))
+	r.converges(ctx, "before the snapshot", patience, r.daemonSetDone(set, nodesBefore))
 	snapshot := filepath.Join(r.Cluster.Dir(), "data", "snapshot.db")
 	gomega.Expect(r.Cluster.SnapshotEtcd(ctx, snapshot)).To(gomega.Succeed())
 	taken := liveRV(ctx, r)

@@ -48,7 +48,7 @@ var _ = describe(scenario{
 		r.converges(ctx, "by the successor", stepLimit, r.daemonSetDone(set, burstNodes))
 		before := oracle.DigestOf(r.Truth, set)
 		gomega.Expect(old.Resume()).To(gomega.Succeed())
-		exits, cancel := context.WithTimeout(ctx, stepLimit)
+		exits, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		gomega.Expect(old.Wait(exits)).To(gomega.MatchError(gomega.ContainSubstring("exit status 1")), "it lost its lease")
 		gomega.Expect(r.Truth.Sync(ctx)).To(gomega.Succeed())

@@ -80,5 +80,5 @@ var _ = ginkgo.Describe("Handovers", gates.StaleControllerConsistency(), ginkgo.
 		gomega.Expect(leaks).To(gomega.BeEmpty())
 		gomega.Expect(r.standing(ctx)).To(gomega.Succeed())
 		gomega.Expect(oracle.Count(r.violations)).To(gomega.BeEmpty())
-	}, ginkgo.SpecTimeout(6*time.Minute))
+	}, ginkgo.SpecTimeout(slowMachine*6*time.Minute))
 })

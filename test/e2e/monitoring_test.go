@@ -45,7 +45,7 @@ var _ = ginkgo.Describe("Staleness of caches, as operators see it", ginkgo.Label
 			}
 			gomega.Expect(r.Stop(ctx)).To(gomega.Succeed())
 		})
-	}, ginkgo.NodeTimeout(2*time.Minute))
+	}, ginkgo.NodeTimeout(slowMachine*2*time.Minute))
 
 	ginkgo.It("measures every informer of the shared factories", func(ctx context.Context) {
 		r.measured(ctx)
@@ -57,11 +57,11 @@ var _ = ginkgo.Describe("Staleness of caches, as operators see it", ginkgo.Label
 			watched.Delete(strings.TrimSuffix(c.Resource+"."+c.Group, "."))
 		}
 		gomega.Expect(watched.UnsortedList()).To(gomega.BeEmpty(), "watched, but not measured")
-	}, ginkgo.SpecTimeout(2*time.Minute))
+	}, ginkgo.SpecTimeout(slowMachine*2*time.Minute))
 
 	ginkgo.It("has every metric and label that alerts, SLIs and dashboard ask for", func(ctx context.Context) {
 		expectQueries(page(ctx, r.KCM, "/metrics"))
-	}, ginkgo.SpecTimeout(time.Minute))
+	}, ginkgo.SpecTimeout(slowMachine*time.Minute))
 
 	ginkgo.It("shows the page only to those who may see it", func(ctx context.Context) {
 		const account = "page-reader"
@@ -81,8 +81,8 @@ var _ = ginkgo.Describe("Staleness of caches, as operators see it", ginkgo.Label
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		// The refusal is remembered for a while (delegated authorization, 10 s by default).
 		gomega.Eventually(ctx, func(ctx context.Context) int { return status(ctx, r, token.Status.Token) }).
-			WithTimeout(stepLimit).WithPolling(time.Second).Should(gomega.Equal(http.StatusOK))
-	}, ginkgo.SpecTimeout(time.Minute))
+			WithTimeout(patience).WithPolling(time.Second).Should(gomega.Equal(http.StatusOK))
+	}, ginkgo.SpecTimeout(slowMachine*time.Minute))
 
 	restart := func(ctx context.Context, consistency, monitor bool) {
 		ginkgo.GinkgoHelper()
@@ -95,7 +95,7 @@ var _ = ginkgo.Describe("Staleness of caches, as operators see it", ginkgo.Label
 		restart(ctx, false, true)
 		r.measured(ctx)
 		runDaemonSet(ctx, r.Client, "monitor-only")
-	}, ginkgo.SpecTimeout(3*time.Minute))
+	}, ginkgo.SpecTimeout(slowMachine*3*time.Minute))
 
 	ginkgo.It("sends no probe with MonitorInformerStaleness off", func(ctx context.Context) {
 		restart(ctx, true, false)
@@ -106,13 +106,13 @@ var _ = ginkgo.Describe("Staleness of caches, as operators see it", ginkgo.Label
 		time.Sleep(3 * stalenessPeriod)
 		gomega.Expect(freshnessReads(r)).To(gomega.Equal(before))
 		gomega.Expect(page(ctx, r.KCM, "/metrics")).NotTo(gomega.ContainSubstring("informer_staleness_state"))
-	}, ginkgo.SpecTimeout(2*time.Minute))
+	}, ginkgo.SpecTimeout(slowMachine*2*time.Minute))
 
 	ginkgo.It("has no page with both gates off", func(ctx context.Context) {
 		restart(ctx, false, false)
 		_, err := r.KCM.Get(ctx, stalenessz.Path)
 		gomega.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("404")))
-	}, ginkgo.SpecTimeout(2*time.Minute))
+	}, ginkgo.SpecTimeout(slowMachine*2*time.Minute))
 })
 
 // status asks the KCM's secure port for the page with a token, or without.

@@ -32,7 +32,7 @@ const (
 var _ = ginkgo.Describe("Never worse than stock", ginkgo.Label("neverworse"), gates.StaleControllerConsistency(), func() {
 	ginkgo.It("in everyday troubles", ginkgo.Label(ordinary), func(ctx context.Context) {
 		troubled(ctx).neverBehind(ctx, append(refusals(), changes(troublesLast)...), troublesLast, 0)
-	}, ginkgo.SpecTimeout(10*time.Minute))
+	}, ginkgo.SpecTimeout(slowMachine*10*time.Minute))
 	ginkgo.It("in everyday troubles for some minutes", ginkgo.Label(long), func(ctx context.Context) {
 		troubled(ctx).neverBehind(ctx, append(refusals(), changes(longTroublesLast)...), longTroublesLast, 0)
 	}, ginkgo.SpecTimeout(30*time.Minute))

@@ -37,7 +37,7 @@ var _ = describe(scenario{
 		nodes, last := names[:flapNodes], names[flapNodes]
 		addLabel(ctx, r, nodes...)
 		set := create(ctx, r, workload.DaemonSet("labelled", onLabelled))
-		r.converges(ctx, "without fault", stepLimit, r.daemonSetDone(set, flapNodes))
+		r.converges(ctx, "without fault", patience, r.daemonSetDone(set, flapNodes))
 
 		fault := r.inject(faultproxy.Target{Resource: truth.Nodes}, faultproxy.Delay{By: nodeDelay})
 		began := time.Now()

@@ -84,7 +84,7 @@ func (r *run) nodesKnown(ctx context.Context) {
 // passes waits for a time that is part of the scenario: that a fault lasts, or that nothing happens in.
 func (r *run) passes(ctx context.Context, what string, from time.Time, d time.Duration) {
 	ginkgo.GinkgoHelper()
-	gomega.Expect(rig.Wait(ctx, d+stepLimit, what, func() (bool, error) { return time.Since(from) >= d, nil })).To(gomega.Succeed())
+	gomega.Expect(rig.Wait(ctx, d+patience, what, func() (bool, error) { return time.Since(from) >= d, nil })).To(gomega.Succeed())
 }
 
 // kill makes nodes die and waits until each has been silent for longer than the time between two renewals,

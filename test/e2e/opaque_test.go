@@ -60,7 +60,7 @@ var _ = ginkgo.Describe("Opaque resource versions on a real apiserver", ginkgo.L
 				told = append(told, string(event.Type)+" "+strings.TrimRight(event.Object.(*corev1.ConfigMap).ResourceVersion, "0123456789"))
 			}
 			gomega.Expect(told).To(gomega.Equal([]string{"MODIFIED v-", "DELETED v-"}))
-		}, ginkgo.SpecTimeout(time.Minute))
+		}, ginkgo.SpecTimeout(slowMachine*time.Minute))
 	}
 })
 

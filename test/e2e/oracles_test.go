@@ -46,7 +46,7 @@ var _ = ginkgo.Describe("The oracles", gates.StaleControllerConsistency(), ginkg
 		})
 		const name = "wronged"
 		set := create(ctx, r, workload.DaemonSet(name, workload.MaxUnavailable(wrongedNodes)))
-		r.converges(ctx, "the DaemonSet to run", stepLimit, r.daemonSetDone(set, wrongedNodes))
+		r.converges(ctx, "the DaemonSet to run", patience, r.daemonSetDone(set, wrongedNodes))
 		setImage(ctx, r, name, workload.Image+":second")
 		r.eventually(ctx, "the DaemonSet to be rolled", func() (bool, error) { return r.daemonSetDone(set, wrongedNodes)() == nil, nil })
 		r.judge(ctx)
@@ -109,7 +109,7 @@ var _ = ginkgo.Describe("The oracles", gates.StaleControllerConsistency(), ginkg
 			})
 			return nil
 		})
-	}, ginkgo.SpecTimeout(5*time.Minute))
+	}, ginkgo.SpecTimeout(slowMachine*5*time.Minute))
 })
 
 // as returns a client that is a controller's service account.

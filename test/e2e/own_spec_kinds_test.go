@@ -162,7 +162,7 @@ func (r *run) createScaled(ctx context.Context) {
 	for _, k := range scaledKinds {
 		gomega.Expect(k.create(ctx, r)).To(gomega.Succeed())
 	}
-	r.converges(ctx, "without fault", stepLimit, func() error { return r.scaledPods(ctx, scaledTo) })
+	r.converges(ctx, "without fault", patience, func() error { return r.scaledPods(ctx, scaledTo) })
 }
 
 func (r *run) scaleAll(ctx context.Context, pods int) {

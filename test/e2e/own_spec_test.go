@@ -47,7 +47,7 @@ var _ = describe(scenario{
 	run: func(ctx context.Context, r *run) {
 		const name = "flipped"
 		set := create(ctx, r, workload.DaemonSet(name))
-		r.converges(ctx, "without fault", stepLimit, r.daemonSetDone(set, ownNodes))
+		r.converges(ctx, "without fault", patience, r.daemonSetDone(set, ownNodes))
 		fault := r.inject(faultproxy.Target{Resource: truth.DaemonSets}, faultproxy.Delay{By: ownDelay})
 		patchSpec(ctx, r, name, `{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":"true"}}}}}`)
 		r.passes(ctx, "the controller to act between the two events", time.Now(), time.Second)
@@ -73,7 +73,7 @@ var _ = describe(scenario{
 	run: func(ctx context.Context, r *run) {
 		const name = "rollout"
 		ds := create(ctx, r, workload.DaemonSet(name, workload.MaxUnavailable(podsGone)))
-		r.converges(ctx, "before the rollout", stepLimit, r.daemonSetDone(ds, ownNodes))
+		r.converges(ctx, "before the rollout", patience, r.daemonSetDone(ds, ownNodes))
 		r.told(ctx, truth.Pods)
 		fault := r.inject(faultproxy.Target{Resource: truth.Pods}, faultproxy.Delay{By: podsDelay})
 		pods, err := r.Client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
@@ -127,7 +127,7 @@ var _ = describe(scenario{
 		}
 		_, err := sets.Create(ctx, withClaims(workload.StatefulSet("web", 3), r.Cluster.Nodes().Names()[0]), metav1.CreateOptions{})
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		r.converges(ctx, "without fault", stepLimit, ready)
+		r.converges(ctx, "without fault", patience, ready)
 		pod, err := pods.Get(ctx, "web-1", metav1.GetOptions{})
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		claim, err := claims.Get(ctx, "data-web-1", metav1.GetOptions{})

@@ -51,7 +51,7 @@ func proofRate(ctx context.Context, monitor bool) float64 {
 	defer func() { gomega.Expect(r.Stop(ctx)).To(gomega.Succeed()) }()
 	const name = "rolled"
 	ds := create(ctx, r, workload.DaemonSet(name, workload.MaxUnavailable(1)))
-	r.converges(ctx, "before the rollout", stepLimit, r.daemonSetDone(ds, proofNodes))
+	r.converges(ctx, "before the rollout", patience, r.daemonSetDone(ds, proofNodes))
 	if monitor {
 		r.measured(ctx)
 	}

@@ -55,7 +55,7 @@ var _ = describe(scenario{
 		r.told(ctx, truth.Pods)
 		gomega.Expect(pods.Delete(ctx, nameOf("warm", 0), *metav1.NewDeleteOptions(0))).To(gomega.Succeed())
 		r.told(ctx, truth.Pods)
-		r.converges(ctx, "nothing used", stepLimit, func() error { return isUsed(used(), 0) })
+		r.converges(ctx, "nothing used", patience, func() error { return isUsed(used(), 0) })
 
 		hold := r.inject(faultproxy.Target{Resource: truth.Pods}, faultproxy.Hold{})
 		gomega.Expect(r.fill(ctx, "first", quotaHard)).To(gomega.Equal(quotaHard))

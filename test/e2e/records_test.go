@@ -71,7 +71,7 @@ func makeWork(ctx context.Context, client kubernetes.Interface) {
 	gomega.Eventually(ctx, func(ctx context.Context) (int32, error) {
 		s, err := apps.StatefulSets(ns).Get(ctx, "plain", metav1.GetOptions{})
 		return s.Status.ReadyReplicas, err
-	}).WithTimeout(time.Minute).WithPolling(100 * time.Millisecond).Should(gomega.BeEquivalentTo(3))
+	}).WithTimeout(patience).WithPolling(100 * time.Millisecond).Should(gomega.BeEquivalentTo(3))
 
 	roll := []byte(`{"spec":{"template":{"metadata":{"annotations":{"revision":"2"}}}}}`)
 	scale := []byte(`{"spec":{"replicas":1}}`)
@@ -93,7 +93,7 @@ func makeWork(ctx context.Context, client kubernetes.Interface) {
 			return "", err
 		}
 		return fmt.Sprint(plain.Status.UpdatedReplicas, rc.Status.Replicas, *d.Spec.Replicas), nil
-	}).WithTimeout(time.Minute).WithPolling(100 * time.Millisecond).Should(gomega.Equal("3 1 2"))
+	}).WithTimeout(patience).WithPolling(100 * time.Millisecond).Should(gomega.Equal("3 1 2"))
 }
 
 // everyWriteIsRecorded compares the audit log with what the process says that it has recorded.
@@ -122,5 +122,5 @@ func everyWriteIsRecorded(ctx context.Context, cluster *controlplane.Cluster, kc
 				To(gomega.BeEquivalentTo(wrote[controller]), "records of %s, which wrote %v", controller, what[controller])
 		}
 		g.Expect(sumOf(metrics, "stale_controller_unrecorded_writes_total")).To(gomega.BeZero())
-	}).WithTimeout(time.Minute).WithPolling(time.Second).Should(gomega.Succeed())
+	}).WithTimeout(patience).WithPolling(time.Second).Should(gomega.Succeed())
 }

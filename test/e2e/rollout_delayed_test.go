@@ -49,7 +49,7 @@ var _ = describe(scenario{
 			gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		}
 		ds := create(ctx, r, workload.DaemonSet(name, workload.MaxUnavailable(lateRolloutNodes)))
-		r.converges(ctx, "before the rollout", stepLimit, r.daemonSetDone(ds, lateRolloutNodes))
+		r.converges(ctx, "before the rollout", patience, r.daemonSetDone(ds, lateRolloutNodes))
 		r.told(ctx, truth.Pods)
 		fault := r.inject(faultproxy.Target{Resource: truth.Pods}, faultproxy.Delay{By: lateEvents})
 		began := time.Now()

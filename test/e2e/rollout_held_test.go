@@ -45,7 +45,7 @@ var _ = describe(scenario{
 	run: func(ctx context.Context, r *run) {
 		const name = "rollout"
 		ds := create(ctx, r, workload.DaemonSet(name, workload.MaxUnavailable(1)))
-		r.converges(ctx, "before the rollout", stepLimit, r.daemonSetDone(ds, rolloutNodes))
+		r.converges(ctx, "before the rollout", patience, r.daemonSetDone(ds, rolloutNodes))
 		r.told(ctx, truth.Pods)
 		fault := r.inject(faultproxy.Target{Resource: truth.Pods}, faultproxy.Hold{})
 		setImage(ctx, r, name, workload.Image+":next")

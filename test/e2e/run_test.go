@@ -27,6 +27,9 @@ const (
 	// because other specs and other work are on the machine.
 	stepLimit = 30 * time.Second
 	patience  = 2 * time.Minute
+	// slowMachine is by how much the limit of a whole spec, which judges nothing, is longer than what it may take on the machine that it
+	// was written on.
+	slowMachine = 3
 	// defaultSettle is how long a healed cluster must stay in its end state in the ordinary run. The
 	// long run waits for 60 s: SETTLE=60s.
 	defaultSettle  = 5 * time.Second

@@ -93,7 +93,7 @@ func describe(s scenario) bool {
 				}
 				ginkgo.It(fmt.Sprintf("arm %s %s", v, s.expectation(v)), func(ctx context.Context) {
 					s.runOn(ctx, v)
-				}, ginkgo.Label(v.labels()...), ginkgo.SpecTimeout(s.timeout), company)
+				}, ginkgo.Label(v.labels()...), ginkgo.SpecTimeout(slowMachine*s.timeout), company)
 			}
 		})
 }

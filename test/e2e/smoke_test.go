@@ -49,7 +49,7 @@ var _ = ginkgo.Describe("Fresh KCM on a real control plane", ginkgo.Label("smoke
 		kcm = cluster.KCMs()[0]
 		client, err = kubernetes.NewForConfig(cluster.AdminConfig())
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	}, ginkgo.NodeTimeout(2*time.Minute))
+	}, ginkgo.NodeTimeout(slowMachine*2*time.Minute))
 
 	ginkgo.It("says which version it is", func(ctx context.Context) {
 		version, err := kcm.Version(ctx)
@@ -66,12 +66,12 @@ var _ = ginkgo.Describe("Fresh KCM on a real control plane", ginkgo.Label("smoke
 
 	ginkgo.It("brings a DaemonSet to every node", func(ctx context.Context) {
 		runDaemonSet(ctx, client, "gates-on")
-	}, ginkgo.SpecTimeout(time.Minute))
+	}, ginkgo.SpecTimeout(slowMachine*time.Minute))
 
 	ginkgo.It("records every write that a reconcile makes", func(ctx context.Context) {
 		makeWork(ctx, client)
 		everyWriteIsRecorded(ctx, cluster, kcm)
-	}, ginkgo.SpecTimeout(4*time.Minute))
+	}, ginkgo.SpecTimeout(slowMachine*4*time.Minute))
 
 	ginkgo.It("comes back after it was killed", func(ctx context.Context) {
 		killed := kcm.PID()
@@ -81,7 +81,7 @@ var _ = ginkgo.Describe("Fresh KCM on a real control plane", ginkgo.Label("smoke
 		gomega.Expect(kcm.Restart(ctx)).To(gomega.Succeed())
 		gomega.Expect(kcm.PID()).NotTo(gomega.Equal(killed))
 		runDaemonSet(ctx, client, "after-kill")
-	}, ginkgo.SpecTimeout(2*time.Minute))
+	}, ginkgo.SpecTimeout(slowMachine*2*time.Minute))
 
 	ginkgo.It("runs with its gates off", func(ctx context.Context) {
 		gomega.Expect(kcm.Restart(ctx, func(o *controlplane.ProcessOptions) {
@@ -89,7 +89,7 @@ var _ = ginkgo.Describe("Fresh KCM on a real control plane", ginkgo.Label("smoke
 		})).To(gomega.Succeed())
 		expectGates(ctx, kcm, false)
 		runDaemonSet(ctx, client, "gates-off")
-	}, ginkgo.SpecTimeout(2*time.Minute))
+	}, ginkgo.SpecTimeout(slowMachine*2*time.Minute))
 
 	ginkgo.It("stops without leaving anything behind", func(ctx context.Context) {
 		var pids []int
@@ -103,7 +103,7 @@ var _ = ginkgo.Describe("Fresh KCM on a real control plane", ginkgo.Label("smoke
 		}
 		_, err := os.Stat(cluster.Dir())
 		gomega.Expect(os.IsNotExist(err)).To(gomega.BeTrue(), "%s is gone", cluster.Dir())
-	}, ginkgo.SpecTimeout(time.Minute))
+	}, ginkgo.SpecTimeout(slowMachine*time.Minute))
 })
 
 func page(ctx context.Context, kcm *controlplane.KCM, path string) string {
@@ -146,7 +146,7 @@ func runDaemonSet(ctx context.Context, client kubernetes.Interface, name string)
 			return 0, err
 		}
 		return set.Status.NumberAvailable, nil
-	}).WithTimeout(time.Minute).WithPolling(100 * time.Millisecond).Should(gomega.BeEquivalentTo(smokeNodes))
+	}).WithTimeout(patience).WithPolling(100 * time.Millisecond).Should(gomega.BeEquivalentTo(smokeNodes))
 
 	pods, err := client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())

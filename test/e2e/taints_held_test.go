@@ -167,7 +167,7 @@ var _ = describe(scenario{
 		const name = "joined"
 		// With OnDelete, so that the pod may be of no revision.
 		set := create(ctx, r, workload.DaemonSet(name, workload.OnDelete))
-		r.converges(ctx, "without fault", stepLimit, r.daemonSetDone(set, joinNodes))
+		r.converges(ctx, "without fault", patience, r.daemonSetDone(set, joinNodes))
 		r.told(ctx, truth.Nodes)
 
 		hold := r.inject(faultproxy.Target{Resource: truth.Nodes}, faultproxy.Hold{})

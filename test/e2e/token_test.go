@@ -40,7 +40,7 @@ var _ = describe(scenario{
 	timeout: 3 * time.Minute,
 	run: func(ctx context.Context, r *run) {
 		r.token(ctx, expiringToken, time.Second)
-		r.converges(ctx, "the first token is deleted", stepLimit, func() error { return r.tokenGone(ctx, expiringToken) })
+		r.converges(ctx, "the first token is deleted", patience, func() error { return r.tokenGone(ctx, expiringToken) })
 
 		due := r.token(ctx, extendedToken, tokenLife)
 		r.passes(ctx, "the controller to know the token", time.Now(), 2*time.Second)

@@ -26,9 +26,9 @@ const (
 	kcmName = "kube-controller-manager"
 	// poll is how often a condition is looked at.
 	poll = 20 * time.Millisecond
-	// startLimit bounds what follows the start of a kube-controller-manager, tellLimit what no fault delays.
-	startLimit = time.Minute
-	tellLimit  = time.Minute
+	// startLimit bounds what follows the start of a kube-controller-manager, tellLimit what no fault delays. Neither judges anything.
+	startLimit = 3 * time.Minute
+	tellLimit  = 2 * time.Minute
 	// journal is how many interventions the proxy keeps as evidence.
 	journal = 1 << 16
 )

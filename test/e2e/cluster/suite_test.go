@@ -57,7 +57,7 @@ func start(t *testing.T) string {
 		}
 		t.Skipf("not run: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
 	cluster, err := controlplane.Start(ctx, controlplane.Options{
 		Nodes: controlplane.NodeOptions{Count: nodes},
