@@ -161,6 +161,9 @@ func (g *Guard) ask(f *followed) {
 }
 
 func (g *Guard) sleep(d time.Duration) bool {
+	if d <= 0 {
+		return g.ctx.Err() == nil
+	}
 	select {
 	case <-g.ctx.Done():
 		return false
