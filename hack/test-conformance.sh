@@ -10,6 +10,6 @@ source "$(dirname "$0")/lib.sh"
 export FRESH_KCM_REQUIRE_BINARIES=1 FRESH_KCM_UPDATE=${UPDATE:-}
 # The tests of types wait for bookmarks most of the time: all at once.
 mkdir -p _output
-go test -count=1 -timeout 10m -parallel 100 -v "$@" ./test/conformance | tee _output/conformance.log |
+go test -count=1 -timeout 30m -parallel 100 -v "$@" ./test/conformance | tee _output/conformance.log |
   grep --line-buffered -vE '^=== (RUN|PAUSE|CONT|NAME)'
 ! grep -q 'no tests to run' _output/conformance.log || die "no test has such a name: $*"

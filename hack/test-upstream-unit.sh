@@ -46,7 +46,7 @@ done
 exit "${failed:-0}"
 BOTH
   chmod +x "${both}"
-  go test -count=1 -overlay "${overlay}/overlay.json" -exec "${both}" "${kubernetes[@]}"
+  go test -count=1 -timeout=40m -overlay "${overlay}/overlay.json" -exec "${both}" "${kubernetes[@]}"
 fi
 if ((${#clientgo[@]})); then
   for on in true false; do
@@ -54,6 +54,6 @@ if ((${#clientgo[@]})); then
     # Without AtomicFIFO these fail on pristine client-go v0.37.0 too: they expect what it provides.
     skip='^$'
     [[ ${on} == true ]] || skip='^(TestStoreResourceVersion|TestStoreResourceVersionWithNonMetaTransform|TestThreadSafeStoreRV)$'
-    KUBE_FEATURE_AtomicFIFO=${on} go test -count=1 -skip "${skip}" "${clientgo[@]}"
+    KUBE_FEATURE_AtomicFIFO=${on} go test -count=1 -timeout=40m -skip "${skip}" "${clientgo[@]}"
   done
 fi

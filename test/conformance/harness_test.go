@@ -31,7 +31,7 @@ import (
 const (
 	requireBinariesEnv = "FRESH_KCM_REQUIRE_BINARIES"
 	// limit bounds every wait for what no fault delays.
-	limit = 30 * time.Second
+	limit = 2 * time.Minute
 	tick  = 20 * time.Millisecond
 )
 
