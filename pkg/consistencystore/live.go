@@ -61,37 +61,38 @@ func NewLive(config *rest.Config, version func(schema.GroupResource) (schema.Gro
 	return &Live{client: client, version: version, few: few, budget: livereads.NewBudget(liveRate, liveBurst)}, nil
 }
 
-// reads reports whether the resource is that of the owner, or of what it controls.
-func (v *view) reads(resource schema.GroupResource) bool {
-	return v.own != nil && resource == v.own.resource || v.owned[resource] != nil
+// readable reports whether what the reconcile has read of the resource can be read from the server.
+func (v *view) readable(resource schema.GroupResource) bool {
+	if v.own == nil {
+		return false
+	}
+	owned := v.owned[resource]
+	return resource == v.own.resource || owned != nil && v.own.selector != nil && owned.number <= fewOwned
 }
 
 // shows reports whether the server has the owner, or what it controls, at the versions that the reconcile has read. It is false
 // also if that cannot be told now.
 func (l *Live) shows(ctx context.Context, controller string, v *view, resource schema.GroupResource) bool {
 	gvr, ok := l.version(resource)
-	if !ok {
+	if !ok || !v.readable(resource) {
 		return false
 	}
 	client := func() metadata.ResourceInterface { return l.client.Resource(gvr).Namespace(v.own.namespace) }
-	switch {
-	case v.own != nil && resource == v.own.resource:
+	if resource == v.own.resource {
 		// By default kube-controller-manager may list what it watches, but not get it.
 		list, err := readNow(ctx, l.budget, controller, resource, func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
 			return client().List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, v.own.name).String()})
 		})
 		return err == nil && slices.ContainsFunc(list.Items, func(now metav1.PartialObjectMetadata) bool { return read(&now) == v.own.read })
-	case v.owned[resource] != nil && v.own != nil && v.own.selector != nil && v.owned[resource].number <= fewOwned:
-		selector, err := metav1.LabelSelectorAsSelector(v.own.selector)
-		if err != nil {
-			return false
-		}
-		list, err := readNow(ctx, l.budget, controller, resource, func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
-			return client().List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
-		})
-		return err == nil && v.owned[resource].unchanged() && v.owned[resource].equal(list.Items)
 	}
-	return false
+	selector, err := metav1.LabelSelectorAsSelector(v.own.selector)
+	if err != nil {
+		return false
+	}
+	list, err := readNow(ctx, l.budget, controller, resource, func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
+		return client().List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	})
+	return err == nil && v.owned[resource].unchanged() && v.owned[resource].equal(list.Items)
 }
 
 // ReadLive implements consistency.LiveReadStore by the budget that all guards share.
@@ -111,19 +112,28 @@ func readNow[T any](ctx context.Context, budget *livereads.Budget, controller st
 	return out, err
 }
 
-// proveOrRead is the proof that all share, or a read of what this deletion depends on if that comes first.
+// proveOrRead is the proof that all share, or a read of what this deletion depends on if that comes first, or if the cache is not proven fresh: what the
+// owner reads of it may be as the server has it all the same. Where a cache lags all the time, nothing else would ever show that.
 func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupResource, asOf time.Time) reply {
-	if s.live == nil || !v.reads(resource) || s.live.few(resource) {
+	if s.live == nil || !v.readable(resource) {
 		return reply{proof: s.prover.Prove(ctx, resource, asOf)}
 	}
 	proofs := make(chan freshness.Proof, 1)
 	go func() { proofs <- s.prover.Prove(ctx, resource, asOf) }()
-	timer := time.NewTimer(sharedFirst)
-	defer timer.Stop()
+	var first <-chan time.Time // nil: the proof is not slow
+	if !s.live.few(resource) {
+		timer := time.NewTimer(sharedFirst)
+		defer timer.Stop()
+		first = timer.C
+	}
 	select {
 	case proof := <-proofs:
-		return reply{proof: proof}
-	case <-timer.C:
+		if proof.Fresh() || !s.live.shows(ctx, s.name, v, resource) {
+			return reply{proof: proof}
+		}
+		proofs <- proof
+		return reply{shown: true, later: proofs}
+	case <-first:
 	}
 	if s.live.shows(ctx, s.name, v, resource) {
 		return reply{shown: true, later: proofs}

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +38,8 @@ const (
 	// aheadLimit is how long a worker waits for proofs before the view. Where they come late and the cache is busy no other
 	// order gets on.
 	aheadLimit = 15 * time.Second
+	// lagLimit is for how long a deletion waits, where a cache lags all the time, for a moment in which what the owner reads stands still.
+	lagLimit = 30 * time.Second
 	// sameWait is how soon an owner must ask for a proof again for its wait to be the same one.
 	sameWait = 30 * time.Second
 )
@@ -101,6 +104,8 @@ type refusal struct {
 	ended    time.Time
 	// asOf, unless zero, is what proofs were asked for that have taken too long to wait for.
 	asOf time.Time
+	// stale is when the server had, of each cache that was stale in this wait, what the first proof found missing.
+	stale map[schema.GroupResource]time.Time
 	// refuted is the version of the cache that a live read has contradicted; empty: none has.
 	refuted string
 	// by is whose action it is.
@@ -306,6 +311,9 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		if !slow && s.goOn(ctx, resource, proof) {
 			continue
 		}
+		if proof.Outcome == freshness.Stale && s.caughtUp(owner.Name, began, resource) {
+			continue
+		}
 		metrics.Unproven(s.name, resource, string(proof.Outcome))
 		switch {
 		case slow:
@@ -366,6 +374,24 @@ func (s *Store) goOn(ctx context.Context, resource schema.GroupResource, proof f
 		return false
 	}
 	return now.Sub(since) >= goOnAfter
+}
+
+// caughtUp reports whether what was read has all that the server had when an action of this owner was first put off because the cache was stale. A cache that
+// lags all the time, and whose collection changes all the time, is never proven for a later moment. Where what the owner reads of it can be read from the
+// server instead, that is given lagLimit.
+func (s *Store) caughtUp(owner types.NamespacedName, began *view, resource schema.GroupResource) bool {
+	s.mu.Lock()
+	r := s.refused[owner]
+	s.mu.Unlock()
+	if r == nil || began.at.Sub(r.ended) > sameWait {
+		return false
+	}
+	since, stale := r.stale[resource]
+	if !stale || s.live != nil && began.readable(resource) && began.at.Sub(since) < lagLimit {
+		return false
+	}
+	known, ok := s.prover.Known(resource)
+	return ok && !known.At.Before(since) && began.shows(resource, known)
 }
 
 // provable forgets that nothing was provable of a resource.
@@ -465,9 +491,13 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *refusa
 	if s.refused == nil {
 		s.refused = map[types.NamespacedName]*refusal{}
 	}
-	r.since, r.by = time.Now(), s
+	r.since, r.by, r.stale = time.Now(), s, map[schema.GroupResource]time.Time{}
+	if r.proof.Outcome == freshness.Stale {
+		r.stale[r.resource] = r.proof.At
+	}
 	if earlier, ok := s.refused[owner]; ok && time.Since(earlier.ended) < sameWait {
 		r.since, r.refuted = earlier.since, earlier.refuted
+		maps.Copy(r.stale, earlier.stale)
 	}
 	s.held.park(holdAction, owner, r)
 	klog.FromContext(ctx).Info("Put off a disruptive action until a cache is proven fresh", "owner", owner, "resource", r.resource, "proof", r.proof.String())

@@ -54,3 +54,79 @@ func TestDeletionKeepsItsTurn(t *testing.T) {
 		})
 	}
 }
+
+// lateEvents is a history in which all that watches of pods bring is late by 10 s, and pods change all the time. Seven owners have pods too many from
+// the beginning of it, for which they need proofs. The first wants one more in the midst of it, and no fault touches what says so.
+func lateEvents(kind string) schedule.Schedule {
+	const length = 100 * time.Second
+	s := schedule.Schedule{Nodes: 5, Settle: 2 * time.Minute, Steps: []schedule.Step{
+		{At: time.Minute, Action: schedule.Late, Target: "pods", Delay: 10 * time.Second, For: length},
+		{At: time.Minute, Action: schedule.Flap, Target: "busy", Delay: 500 * time.Millisecond, For: length},
+	}, Owners: []schedule.Owner{{Kind: kind, Name: "owner-0", Replicas: 2}, {Kind: "ReplicaSet", Name: "busy", Replicas: 20}}}
+	for i := range 8 {
+		if i > 0 {
+			name := fmt.Sprint("owner-", i)
+			s.Owners = append(s.Owners, schedule.Owner{Kind: kind, Name: name, Replicas: 12})
+			for n := 1; n < 11; n++ {
+				s.Steps = append(s.Steps, schedule.Step{At: time.Minute + time.Duration(n)*8*time.Second, Action: schedule.Scale, Target: name, N: 12 - n})
+			}
+		}
+		s.Steps = append(s.Steps, schedule.Step{At: 75*time.Second + time.Duration(i)*7*time.Second, Action: schedule.Scale, Target: "owner-0", N: 3 + i})
+	}
+	return s
+}
+
+// Owners that wait for late events do not hold up another one, which lacks pods.
+func TestOwnersWithLateEventsHoldUpNobody(t *testing.T) {
+	for _, kind := range []string{"ReplicaSet", "StatefulSet", "ReplicationController", "Job"} {
+		t.Run(kind, func(t *testing.T) {
+			s := lateEvents(kind)
+			stock, ours := both(t, s)
+			lacks := func(r validate.Record) (sum time.Duration) {
+				for _, span := range r.Undone[validate.Owners(s)[0]] {
+					sum += span.For
+				}
+				return sum
+			}
+			require.Less(t, lacks(ours), lacks(stock)+5*time.Second)
+		})
+	}
+}
+
+// What a deletion depends on changes all the time, and is known late. The deletion comes as soon as upstream's and a read, or, of more pods than are
+// read, as soon as the cache has what the server had when it was put off.
+func TestDeletionBehindLateEvents(t *testing.T) {
+	const lag = 10 * time.Second
+	try := func(t *testing.T, kind string, replicas int, late string, change schedule.Step, bound time.Duration) {
+		change.At, change.Target = 70*time.Second, "owner"
+		s := schedule.Schedule{Nodes: 4, Settle: time.Minute, Owners: []schedule.Owner{{Kind: kind, Name: "owner", Replicas: replicas}, {Kind: "ReplicaSet", Name: "busy", Replicas: 20}},
+			Steps: []schedule.Step{
+				{At: time.Minute, Action: schedule.Late, Target: late, Delay: lag, For: 3 * time.Minute},
+				{At: time.Minute, Action: schedule.Flap, Target: "busy", Delay: 300 * time.Millisecond, For: 3 * time.Minute},
+				{At: time.Minute, Action: schedule.Busy, Target: "nodes", N: 5, For: 3 * time.Minute},
+				change,
+			}}
+		stock, ours := both(t, s)
+		owner := validate.Owners(s)[0]
+		last := func(spans []validate.Span) time.Duration {
+			require.NotEmpty(t, spans)
+			return spans[len(spans)-1].For
+		}
+		if kind == "DaemonSet" {
+			require.Less(t, last(ours.Undone[owner]), last(stock.Undone[owner])+4*bound)
+		} else {
+			require.Less(t, last(ours.Excess[owner]), last(stock.Excess[owner])+bound)
+		}
+	}
+	for kind, change := range map[string]schedule.Step{
+		"DaemonSet": {Action: schedule.Roll}, "ReplicaSet": {Action: schedule.Scale, N: 2}, "StatefulSet": {Action: schedule.Scale, N: 2},
+		"ReplicationController": {Action: schedule.Scale, N: 2},
+	} {
+		for _, late := range []string{"nodes", "pods"} {
+			t.Run(kind+", "+late, func(t *testing.T) { try(t, kind, 5, late, change, 2*time.Second) })
+		}
+	}
+	t.Run("more pods than are read", func(t *testing.T) {
+		try(t, "ReplicaSet", 120, "pods", schedule.Step{Action: schedule.Scale, N: 119}, lag+6*time.Second)
+	})
+}

@@ -45,6 +45,9 @@ func (f *Faults) Do(s schedule.Step, after func(time.Duration, func())) bool {
 	case schedule.Hold:
 		f.server.Hold(byName(s.Target), true)
 		after(s.For, func() { f.server.Hold(byName(s.Target), false) })
+	case schedule.Late:
+		f.server.Late(byName(s.Target), s.Delay)
+		after(s.For, func() { f.server.Late(byName(s.Target), 0) })
 	case schedule.Expire:
 		f.server.Expire(byName(s.Target))
 	case schedule.LoseEvent:

@@ -6,6 +6,7 @@ package model
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -16,6 +17,17 @@ func (s *Server) Hold(r *Resource, held bool) {
 	defer s.mu.Unlock()
 	st := s.stores[r]
 	st.held = held
+	for w := range st.streams {
+		w.wake()
+	}
+}
+
+// Late has all watches of a resource bring events so much later, those of the prover, too.
+func (s *Server) Late(r *Resource, by time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stores[r]
+	st.late = by
 	for w := range st.streams {
 		w.wake()
 	}

@@ -66,6 +66,7 @@ type store struct {
 	compacted int64
 	streams   map[*stream]struct{}
 	held      bool
+	late      time.Duration
 	drop      func(Object) bool
 }
 

@@ -6,7 +6,6 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
@@ -21,17 +20,7 @@ type finding struct {
 }
 
 // open are the findings that are not mended. An entry goes with its mend.
-var open = []finding{{
-	// The answer to the creation of a Job is lost less than 2 s before the next one is due, and the cache of Jobs does not show it. Upstream tries
-	// again at once, and finds it; ours waits for the cache, and then begins with the next one: a Job that is not in the status forbids nothing.
-	name: "a run that is forbidden by one whose answer was lost",
-	explains: func(s schedule.Schedule, v validate.Violation) bool {
-		on := func(a schedule.Action) bool {
-			return slices.ContainsFunc(s.Steps, func(step schedule.Step) bool { return step.Action == a && step.Target == "jobs" })
-		}
-		return v.Rule == "run" && strings.Contains(v.Text, "which it forbids") && on(schedule.LostAnswer) && on(schedule.Hold)
-	},
-}}
+var open []finding
 
 // Unknown are the violations that no open finding explains.
 func Unknown(s schedule.Schedule, all []validate.Violation) []validate.Violation {

@@ -219,7 +219,7 @@ func (s Step) touches(resource string) time.Duration {
 		return 0
 	}
 	switch s.Action {
-	case SlowWrites, SlowReads:
+	case SlowWrites, SlowReads, Late:
 		return 3 * s.Delay
 	case LostAnswer:
 		return 10 * time.Second

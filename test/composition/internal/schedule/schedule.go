@@ -41,6 +41,7 @@ const (
 	SlowReads  Action = "slow-reads"  // gets and lists take Delay, half of it before the server sees them
 	LostAnswer Action = "lost-answer" // every other write is made and its answer lost
 	Hold       Action = "hold"        // watches bring nothing
+	Late       Action = "late"        // watches bring events Delay later, also to proofs
 	Expire     Action = "expire"      // watches end with 410
 	LoseEvent  Action = "lose-event"  // watches lose one event, if there is one within For
 	Unprovable Action = "unprovable"  // proofs of every resource fail

@@ -103,6 +103,12 @@ func New(s schedule.Schedule) *Judge {
 	if s.QPS > 0 {
 		decided += time.Duration(atLimiter) * time.Second / time.Duration(s.QPS)
 	}
+	for _, step := range s.Steps {
+		if step.Action == schedule.Late {
+			// A deletion that can be proven for no later moment is decided on what the server had when it was first put off.
+			decided = max(decided, slack+step.Delay+retryStale)
+		}
+	}
 	return &Judge{
 		began: time.Now(), owners: Owners(s), decided: decided, values: newValues(s),
 		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{}, Excess: map[model.Owner][]Span{}, Backoff: map[model.Owner][]Span{}, Runs: map[model.Owner]map[time.Duration]time.Duration{},
@@ -242,6 +248,8 @@ const (
 	proofAge = 10 * time.Second
 	// slack is for a decision made shortly before the state changed.
 	slack = time.Second
+	// retryStale is the longest until a deletion is tried again that a stale cache has put off.
+	retryStale = 5 * time.Second
 	// atLimiter is how many requests of one client may wait for its rate limiter: what they do was decided before that, and
 	// is sent after it.
 	atLimiter = 10
