@@ -78,6 +78,7 @@ func (m *model) actions() map[string]func(driver) bool {
 				return false
 			}
 			m.showOf(i, s.epoch, log, d.choose("rv", s.rv, log[len(log)-1].rv))
+			m.noteUnseen(i)
 			return true
 		},
 		"relist": func(d driver) bool { // perhaps from a server that lags

@@ -60,7 +60,8 @@ type recorded struct {
 	e        entry
 	isDelete bool
 	// unseen marks the documented hole: a write of the new epoch at an RV that the
-	// store, still of the old epoch, already shows, before a fence was below that.
+	// store, still of the old epoch, shows already, or comes to show by an event that
+	// is late, before a fence was below that.
 	unseen bool
 }
 
@@ -229,6 +230,18 @@ func (m *model) respond(at int) {
 		return
 	}
 	m.c.WroteAt(ownerName(r.owner), r.uid, modelResources[r.rec.res], strconv.Itoa(r.rec.e.rv))
+}
+
+// noteUnseen marks what was recorded at an RV that the store now shows of the old epoch.
+func (m *model) noteUnseen(i int) {
+	s := &m.stores[i]
+	for _, recs := range m.recs {
+		for at := range recs {
+			if r := &recs[at]; r.res == i && r.e.rv <= s.rv && !s.known && !s.shows.has(r.e.id) {
+				r.unseen = true
+			}
+		}
+	}
 }
 
 func (m *model) clear(owner int) {
