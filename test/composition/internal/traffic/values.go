@@ -19,8 +19,11 @@ import (
 
 const (
 	// fillAfter is when tenants make their first pods: their quotas count by then.
-	fillAfter  = 10 * time.Second
-	drainEvery = 200 * time.Millisecond
+	fillAfter = 10 * time.Second
+	// remakeAfter is how long after the deletion of pods those of their names are made: quotas have counted by then. In one moment
+	// upstream's controller may count between the events, on either arm, and has no reason to count again.
+	remakeAfter = 20 * time.Millisecond
+	drainEvery  = 200 * time.Millisecond
 	// plenty is how much a quota allows of what is not to be refused.
 	plenty = 100
 )
@@ -90,7 +93,7 @@ func (t *Traffic) doForTenant(s schedule.Step) bool {
 		for i := range s.N {
 			t.server.Delete(model.Pods, s.Target, podOf(s.Target, i).Name, new(int64(0)))
 		}
-		t.fill(s.Target, s.N)
+		t.After(remakeAfter, func() { t.fill(s.Target, s.N) })
 	case schedule.SetHard:
 		model.Change(t.server, model.Quotas, s.Target, s.Target, func(q *corev1.ResourceQuota) { q.Spec.Hard[corev1.ResourcePods] = quantity(s.N) })
 	case schedule.SetMin:
