@@ -175,6 +175,9 @@ func (c *Controller) Wrote(name types.NamespacedName, ownerUID types.UID, resour
 		s.enterSide(r)
 		s.askFence()
 	case r.idx < 0 || r.awaited().less(v):
+		if r.idx >= 0 && r.flags&flagWrite != 0 {
+			r.flags |= flagLower // A rewind to between the two leaves this one.
+		}
 		r.flags |= flagWrite
 		r.at = int64(now.Sub(t.start))
 		s.enter(r, v)

@@ -33,7 +33,7 @@
 // sent. BeginFence notes those, because the answer means nothing without them: a
 // write made after the read was sent may well be above it and belongs to the new
 // epoch. Records above the fence are dropped at that moment, since RVs growing past
-// them later would not mean that the writes exist. Where lower writes followed on
+// them later would not mean that the writes exist. Where there are lower writes on
 // the same record, it awaits the fence instead, which is past all of them; so does
 // a delete, whose object may have come back to life. If the store still shows the
 // time before the rewind, nobody may trust it until a list replaces its content: events

@@ -157,7 +157,7 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 		switch {
 		case r.flags&flagWrite == 0 || !r.before(token.seq) || !v.less(r.awaited()):
 		case r.flags&flagLower != 0:
-			// One of the lower writes may be of the new epoch; the fence is past all of them.
+			// One of the lower writes may have been kept, or be of the new epoch; the fence is past all of them.
 			r.flags &^= flagLower
 			s.enter(r, v)
 		default:

@@ -49,7 +49,7 @@ type record struct {
 const (
 	// flagWrite: the record stands for a write (else for a source that is not usable).
 	flagWrite = 1 << iota
-	// flagLower: a write below the awaited RV came later; it may be one of a newer epoch.
+	// flagLower: there is a write below the awaited RV, too: a rewind may leave it, or it may be one of a newer epoch.
 	flagLower
 	// flagSuspect: a write below what the store had before it was sent; only a fence clears it.
 	flagSuspect

@@ -166,6 +166,22 @@ func TestALowerWriteOutlivesTheRecordItHidIn(t *testing.T) {
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
 }
 
+// Etcd is restored to between two writes of an owner, of which the cache has seen neither: the first is still awaited.
+func TestARewindBetweenTwoWritesKeepsTheFirst(t *testing.T) {
+	b := newBench(t, Options{})
+	b.pods.apply("100")
+	b.c.WroteAt(dsA, "u", pods, "105")
+	b.c.WroteAt(dsA, "u", pods, "110")
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	s := b.source(pods)
+	require.Equal(t, verdictRewind, s.ObserveFence(s.BeginFence(), "105"))
+	require.Equal(t, "105", requireNotReady(t, b.c.EnsureReady(dsA)).AwaitedRV)
+	require.Empty(t, b.takeWoken())
+	b.pods.apply("105")
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
+	require.NoError(t, b.c.EnsureReady(dsA))
+}
+
 func TestFencesThatProveNothing(t *testing.T) {
 	b := newBench(t, Options{})
 	s := b.source(pods)
