@@ -41,7 +41,7 @@ type heldServer struct {
 	mute    bool // what is resumed brings nothing
 }
 
-const wait, tick = 10 * time.Second, time.Millisecond
+const wait, tick = time.Minute, time.Millisecond
 
 func newHeldServer(t *testing.T, http2 bool) *heldServer {
 	s := &heldServer{version: 10}

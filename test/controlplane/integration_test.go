@@ -97,7 +97,7 @@ func createDaemonSet(ctx context.Context, t *testing.T, client kubernetes.Interf
 	require.Eventually(t, func() bool {
 		ds, err := client.AppsV1().DaemonSets(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 		return err == nil && ds.Status.NumberAvailable == pods && ds.Status.ObservedGeneration == ds.Generation
-	}, time.Minute, 100*time.Millisecond, "DaemonSet %s does not reach %d nodes", name, pods)
+	}, 3*time.Minute, 100*time.Millisecond, "DaemonSet %s does not reach %d nodes", name, pods)
 	t.Logf("DaemonSet %s available on %d nodes after %.2fs", name, pods, time.Since(begin).Seconds())
 }
 
@@ -148,10 +148,10 @@ func TestEtcdMembers(t *testing.T) {
 		require.Error(t, create(short, second, name), "the leader does not learn that it is committed")
 		cancel()
 		var err error
-		require.Eventually(t, func() bool { err = get(ctx, first, name); return err == nil || apierrors.IsNotFound(err) }, time.Minute, 50*time.Millisecond, "there is another leader")
+		require.Eventually(t, func() bool { err = get(ctx, first, name); return err == nil || apierrors.IsNotFound(err) }, 3*time.Minute, 50*time.Millisecond, "there is another leader")
 		c.EtcdPeers().Release()
 		if err == nil {
-			require.Eventually(t, func() bool { return get(ctx, second, name) == nil }, time.Minute, 50*time.Millisecond, "it is committed by the next leader")
+			require.Eventually(t, func() bool { return get(ctx, second, name) == nil }, 3*time.Minute, 50*time.Millisecond, "it is committed by the next leader")
 			break
 		}
 		t.Logf("%s did not reach another member", name)
@@ -257,7 +257,7 @@ func TestCluster(t *testing.T) {
 	t.Run("an exit by itself is a failure that is told", func(t *testing.T) {
 		require.NoError(t, syscall.Kill(c.Scheduler().PID(), syscall.SIGKILL))
 		require.Error(t, c.Scheduler().Wait(ctx))
-		require.Eventually(t, func() bool { return c.Scheduler().State() == StateFailed }, 5*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return c.Scheduler().State() == StateFailed }, time.Minute, 10*time.Millisecond)
 		err := c.Scheduler().Pause()
 		require.ErrorContains(t, err, "not running")
 
@@ -324,7 +324,7 @@ func TestNodesDieAndRevive(t *testing.T) {
 		ds, err := client.AppsV1().DaemonSets(metav1.NamespaceDefault).Get(ctx, "all", metav1.GetOptions{})
 		pod, podErr := client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, pods.Items[0].Name, metav1.GetOptions{})
 		return err == nil && ds.Status.NumberAvailable == 10 && (podErr != nil || pod.DeletionTimestamp == nil)
-	}, time.Minute, 100*time.Millisecond)
+	}, 3*time.Minute, 100*time.Millisecond)
 }
 
 func TestLeaderHandoverAndRewind(t *testing.T) {

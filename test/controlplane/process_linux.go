@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // sysProcAttr puts a component in a process group of its own, out of reach of the terminal's ^C, so
@@ -36,7 +38,24 @@ func fork(start func() error) error {
 	return <-result
 }
 
-func pauseProcess(p *process) error  { return p.signal(syscall.SIGSTOP) }
+// pauseProcess stops a process, and returns when all of its threads have stopped: until one of them has had a processor to take the
+// signal, all go on, which takes long on a busy machine.
+func pauseProcess(p *process) error {
+	if err := p.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for {
+		// Whoever waits for its end is left to see that.
+		err := unix.Waitid(unix.P_PID, p.pid(), nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		switch {
+		case err == nil, errors.Is(err, unix.ECHILD): // It has stopped, or ended.
+			return nil
+		case !errors.Is(err, unix.EINTR):
+			return fmt.Errorf("waiting for pid %d to stop: %w", p.pid(), err)
+		}
+	}
+}
+
 func resumeProcess(p *process) error { return p.signal(syscall.SIGCONT) }
 
 // processGroupGone returns an error while a process of the group is left.

@@ -76,7 +76,7 @@ func TestParentDeath(t *testing.T) {
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, cmd.Wait())
 	for _, s := range components {
-		require.Eventually(t, func() bool { return !running(s.PID) }, 10*time.Second, 10*time.Millisecond,
+		require.Eventually(t, func() bool { return !running(s.PID) }, time.Minute, 10*time.Millisecond,
 			"%s, pid %d, outlives the process that started it", s.Name, s.PID)
 	}
 }
@@ -101,6 +101,13 @@ func TestProcessOutlivesTheThreadThatAskedForIt(t *testing.T) {
 	case <-r.p.done:
 		t.Fatalf("it died with the thread: %s", r.p.exitStatus())
 	case <-time.After(300 * time.Millisecond): // for nothing to happen, there is no condition to wait for
+	}
+	for range 3 {
+		require.NoError(t, pauseProcess(r.p))
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.p.pid()))
+		require.NoError(t, err)
+		require.Contains(t, string(stat), ") T ", "it has stopped")
+		require.NoError(t, resumeProcess(r.p))
 	}
 	require.NoError(t, pauseProcess(r.p))
 	require.NoError(t, r.p.terminate(5*time.Second), "a paused process ends on SIGTERM")

@@ -295,7 +295,7 @@ func (a *fakeAPI) sendPadded(resource string, typ watch.EventType, name string, 
 // eventually polls a condition under a deadline that only a failing test reaches.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()

@@ -235,7 +235,7 @@ func requireNoGoroutines(t *testing.T) {
 // eventuallyDetached is for cleanups, where t.Context() is done.
 func eventuallyDetached(t *testing.T, cond func() bool, message func() string) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !cond(); {
+	for end := time.Now().Add(3 * time.Minute); !cond(); {
 		if time.Now().After(end) {
 			t.Error(message())
 			return

@@ -150,7 +150,7 @@ func reached(informer cache.SharedIndexInformer, rv string) bool {
 
 func waitReached(t *testing.T, informer cache.SharedIndexInformer, rv string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return reached(informer, rv) }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return reached(informer, rv) }, 3*time.Minute, time.Millisecond)
 }
 
 func prove(t *testing.T, p *freshness.Prover, gvr schema.GroupVersionResource, asOf time.Time) (freshness.Proof, time.Duration) {
