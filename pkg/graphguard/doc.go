@@ -15,6 +15,7 @@
 //     1 min and 10 s; while nothing can be told of it, all owners together for those 10 s.
 //   - Each resource is proven at most once in 2 s, whatever the number of owners. Custom resources are asked
 //     about at 30 a second.
+//   - An object that a relist shows under the name of one that is gone is told to the graph as gone and come.
 //   - What is remembered as absent is not used from a relist on until the graph has what it has brought: a restored
 //     etcd may have it again.
 package graphguard

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
@@ -148,10 +149,28 @@ func (h *handing) OnAdd(object any, initial bool) {
 	}
 }
 
-// OnUpdate implements cache.ResourceEventHandler.
+// OnUpdate implements cache.ResourceEventHandler. A relist brings an object that has taken the name of another as a change of that one:
+// to the graph, which goes by UID, one is gone and another has come. Otherwise it would keep the one that is gone, and what depends
+// on it would stay.
 func (h *handing) OnUpdate(was, object any) {
-	h.ResourceEventHandler.OnUpdate(was, object)
+	if gone, replaced := replacedBy(was, object); replaced {
+		h.ResourceEventHandler.OnDelete(was)
+		h.f.guard.forget(gone)
+		h.ResourceEventHandler.OnAdd(object, false)
+	} else {
+		h.ResourceEventHandler.OnUpdate(was, object)
+	}
 	h.f.handed(object)
+}
+
+// replacedBy returns the UID of the object that was, and whether the other is not the same one.
+func replacedBy(was, object any) (types.UID, bool) {
+	before, ok := was.(metav1.Object)
+	now, too := object.(metav1.Object)
+	if !ok || !too {
+		return "", false
+	}
+	return before.GetUID(), before.GetUID() != now.GetUID()
 }
 
 // OnDelete implements cache.ResourceEventHandler.

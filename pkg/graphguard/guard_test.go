@@ -385,3 +385,28 @@ func TestAnOwnerThatIsGoneIsForgotten(t *testing.T) {
 		require.Equal(t, n, w.requests(), "nobody asks any more")
 	})
 }
+
+// A relist that shows an object under the name of one that is gone tells the graph that the one is gone: it goes by UID.
+func TestARelistTellsOfAnObjectThatWasReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, sets)
+		var told []string
+		note := func(what string, object any) {
+			told = append(told, what+" "+string(object.(metav1.Object).GetUID()))
+		}
+		handler := w.Follow(consistency.GraphResource{GroupVersionResource: sets, Kind: replicaSet, Namespaced: true}, w.stores[sets], cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(object any) { note("added", object) },
+			UpdateFunc: func(was, object any) { note("updated", object) },
+			DeleteFunc: func(object any) { note("deleted", object) },
+		})
+		of := func(uid, rv string) *metav1.PartialObjectMetadata {
+			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "owner", UID: types.UID(uid), ResourceVersion: rv}}
+		}
+		w.says(sets, stale)
+		require.False(t, w.proven("a"))
+		handler.OnUpdate(of("a", "5"), of("a", "6"))
+		handler.OnUpdate(of("a", "6"), of("b", "7"))
+		require.Equal(t, []string{"updated a", "deleted a", "added b"}, told)
+		require.Zero(t, w.kept(), "the owner that is gone waits no more")
+	})
+}
