@@ -7,9 +7,14 @@ const (
 	compositionTests = "test/composition"
 	// RandomHistories is the test of random histories. It takes as many seeds as are needed.
 	RandomHistories = "TestSeeds"
+	// collections is the test of random histories of owners and dependents.
+	collections = "TestCollectorSeeds"
 	// memoryComesBack is the soak. It has a part for each of what may leak.
 	memoryComesBack = "TestMemoryComesBack"
 )
+
+// SeedsOf is the variable that says how many seeds a test of random histories runs.
+var SeedsOf = map[string]string{RandomHistories: "SEEDS", collections: "COLLECTOR_SEEDS"}
 
 // mustFind is Find for a mutant that is there.
 func mustFind(name string) Mutant {
@@ -86,6 +91,17 @@ func composition() []Tested {
 			Name: "caught-up", Protection: "a cache that lags all the time does for what it had when a deletion was put off", File: "pkg/consistencystore/store.go",
 			Old: "return ok && !known.At.Before(since) && began.shows(resource, known)",
 			New: "return ok && known.At.After(time.Now()) && began.shows(resource, known)",
+		}},
+		{Mutant: mustFind("orphans-gc"), Package: compositionTests, Test: collections, Rule: "orphans"},
+		{Package: compositionTests, Test: "TestForegroundDeletionOfWhatIsNotSeen", Mutant: Mutant{
+			Name: "foreground-gc", Protection: "an owner does not go before the pods that its foreground deletion waits for, seen or not", File: controllers + "garbagecollector/garbagecollector.go",
+			Old: "		if held {\n			return errHeld\n",
+			New: "		if held && false {\n			return errHeld\n",
+		}},
+		{Package: compositionTests, Test: "TestOwnerIsReplacedUnseen/stalled", Mutant: Mutant{
+			Name: "graph-replaced", Protection: "the graph is told that an owner is gone whose name a relist shows another object under", File: "pkg/graphguard/followed.go",
+			Old: "if gone, replaced := replacedBy(was, object); replaced {",
+			New: "if gone, replaced := replacedBy(was, object); replaced && false {",
 		}},
 		{Mutant: mustFind("live-nodes"), Package: compositionTests, Test: "TestServiceOnANodeThatIsNotSeen"},
 		{Package: compositionTests, Test: "TestServiceOnANodeThatIsReadSlowly", Mutant: Mutant{

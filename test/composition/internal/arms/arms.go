@@ -110,6 +110,8 @@ type Flags struct {
 	CronJobs bool
 	// Slices says that the controller of EndpointSlices runs, too.
 	Slices bool
+	// Collector says that the garbage collector runs, too.
+	Collector bool
 	// QPS, unless 0, is how many requests a second each client may send, in place of the default.
 	QPS int
 }
@@ -226,14 +228,23 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		run = append(run, guards...)
 		m.parts = append(m.parts, parts...)
 	}
-	// As the garbage collector follows it.
-	widgets, err := observed.ForResource(model.Widgets.GroupVersionResource)
-	if err != nil {
-		return nil, fmt.Errorf("informer of the custom resource: %w", err)
+	if flags.Collector {
+		collect, gc, err := collector(ctx, builder, metadataClient, observed, informersStarted)
+		if err != nil {
+			return nil, err
+		}
+		run = append(run, collect...)
+		m.parts = append(m.parts, gc)
+	} else {
+		// As the garbage collector follows it.
+		widgets, err := observed.ForResource(model.Widgets.GroupVersionResource)
+		if err != nil {
+			return nil, fmt.Errorf("informer of the custom resource: %w", err)
+		}
+		run = append(run, widgets.Informer().GetController().RunWithContext)
 	}
-	follower := widgets.Informer().GetController()
 	startTyped(ctx.Done()) // It may wait a moment, and as in the product controllers do not run before.
-	for _, c := range append(run, follower.RunWithContext) {
+	for _, c := range run {
 		m.running.Go(func() { c(ctx) })
 	}
 	observed.Start(ctx.Done())

@@ -89,6 +89,6 @@ func (s *Server) Evict(pod *corev1.Pod) bool {
 		budget.Status.DisruptedPods[pod.Name] = metav1.NewTime(time.Now()).Rfc3339Copy()
 		s.update(Budgets, s.stores[Budgets].objects[types.NamespacedName{Namespace: budget.Namespace, Name: budget.Name}], budget)
 	}
-	s.terminate(Pods, now, nil)
+	s.terminate(Pods, now, nil, nil)
 	return true
 }

@@ -49,7 +49,7 @@ func (s *Server) deleteAll(r *Request) ([]byte, error) {
 	}
 	for _, o := range slices.Collect(s.stores[r.Resource].asOf(s.rv, s.rv)) {
 		if selects(o) {
-			s.terminate(r.Resource, o, opts.GracePeriodSeconds)
+			s.terminate(r.Resource, o, opts.GracePeriodSeconds, opts.PropagationPolicy)
 		}
 	}
 	status := &metav1.Status{Status: metav1.StatusSuccess}
@@ -60,10 +60,18 @@ func (s *Server) deleteAll(r *Request) ([]byte, error) {
 
 // Discover is what the server's discovery says of the namespaced resources.
 func Discover() ([]*metav1.APIResourceList, error) {
+	return discover(func(r *Resource) bool {
+		return r.Namespaced && r != CronJobs && r != Services && r != Slices && r != ConfigMaps // which run in histories of their own
+	}), nil
+}
+
+// DiscoverAll is what the server's discovery says.
+func DiscoverAll() []*metav1.APIResourceList { return discover(func(*Resource) bool { return true }) }
+
+func discover(of func(*Resource) bool) (out []*metav1.APIResourceList) {
 	byGroup := map[string]*metav1.APIResourceList{}
-	var out []*metav1.APIResourceList
 	for _, r := range all {
-		if !r.Namespaced || r == CronJobs || r == Services || r == Slices { // which run in histories of their own
+		if !of(r) {
 			continue
 		}
 		version := r.GroupVersion().String()
@@ -72,9 +80,9 @@ func Discover() ([]*metav1.APIResourceList, error) {
 			out = append(out, byGroup[version])
 		}
 		byGroup[version].APIResources = append(byGroup[version].APIResources, metav1.APIResource{
-			Name: r.GroupVersionResource.Resource, Namespaced: true, Kind: r.Kind, Group: r.Group, Version: r.Version,
+			Name: r.GroupVersionResource.Resource, Namespaced: r.Namespaced, Kind: r.Kind, Group: r.Group, Version: r.Version,
 			Verbs: metav1.Verbs{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"},
 		})
 	}
-	return out, nil
+	return out
 }

@@ -41,6 +41,7 @@ var (
 	Pods         = resource[corev1.Pod, corev1.PodList](corev1.SchemeGroupVersion, "pods", "Pod", true)
 	Nodes        = resource[corev1.Node, corev1.NodeList](corev1.SchemeGroupVersion, "nodes", "Node", false)
 	Events       = resource[corev1.Event, corev1.EventList](corev1.SchemeGroupVersion, "events", "Event", true)
+	ConfigMaps   = resource[corev1.ConfigMap, corev1.ConfigMapList](corev1.SchemeGroupVersion, "configmaps", "ConfigMap", true)
 	Claims       = resource[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](corev1.SchemeGroupVersion, "persistentvolumeclaims", "PersistentVolumeClaim", true)
 	RCs          = resource[corev1.ReplicationController, corev1.ReplicationControllerList](corev1.SchemeGroupVersion, "replicationcontrollers", "ReplicationController", true)
 	ReplicaSets  = resource[appsv1.ReplicaSet, appsv1.ReplicaSetList](appsv1.SchemeGroupVersion, "replicasets", "ReplicaSet", true)
@@ -60,7 +61,7 @@ var (
 	Widgets = resource[metav1.PartialObjectMetadata, metav1.PartialObjectMetadataList](schema.GroupVersion{Group: "example.com", Version: "v1"}, "widgets", "Widget", true)
 )
 
-var all = []*Resource{Pods, Nodes, Events, Claims, RCs, ReplicaSets, DaemonSets, StatefulSets, Revisions, Jobs, CronJobs, Leases, Namespaces, Deployments, Quotas, Budgets, Services, Slices, Widgets}
+var all = []*Resource{Pods, Nodes, Events, ConfigMaps, Claims, RCs, ReplicaSets, DaemonSets, StatefulSets, Revisions, Jobs, CronJobs, Leases, Namespaces, Deployments, Quotas, Budgets, Services, Slices, Widgets}
 
 func resource[O, L any](gv schema.GroupVersion, name, kind string, namespaced bool) *Resource {
 	return &Resource{

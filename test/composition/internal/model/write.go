@@ -38,6 +38,9 @@ func (s *Server) write(r *Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.Resource == Widgets && types.PatchType(r.contentType) == types.StrategicMergePatchType {
+		return nil, Refuse(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "a custom resource has no strategic merge patch", 0)
+	}
 	var changed Object
 	if r.Verb == "update" {
 		o, err := decode(r.body, nil)
@@ -188,7 +191,7 @@ func (s *Server) delete(r *Request) ([]byte, error) {
 	if !meets(opts, o) {
 		return nil, Refuse(http.StatusConflict, metav1.StatusReasonConflict, "the preconditions do not hold", 0)
 	}
-	if left := s.terminate(r.Resource, o, opts.GracePeriodSeconds); left != nil {
+	if left := s.terminate(r.Resource, o, opts.GracePeriodSeconds, opts.PropagationPolicy); left != nil {
 		return r.encoding.object(left), nil
 	}
 	status := &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: r.Name, Group: r.Group, Kind: r.GroupVersionResource.Resource, UID: o.GetUID()}}
@@ -219,8 +222,31 @@ func meets(opts *metav1.DeleteOptions, o Object) bool {
 	return p == nil || (p.UID == nil || *p.UID == o.GetUID()) && (p.ResourceVersion == nil || *p.ResourceVersion == o.GetResourceVersion())
 }
 
+// propagated are an object's finalizers once it is to be deleted with what is to become of its dependents. Unless that is said, they stay.
+func propagated(o Object, policy *metav1.DeletionPropagation) []string {
+	if policy == nil {
+		return o.GetFinalizers()
+	}
+	out := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool {
+		return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
+	})
+	switch *policy {
+	case metav1.DeletePropagationOrphan:
+		out = append(out, metav1.FinalizerOrphanDependents)
+	case metav1.DeletePropagationForeground:
+		out = append(out, metav1.FinalizerDeleteDependents)
+	case metav1.DeletePropagationBackground:
+	}
+	return out
+}
+
 // terminate begins to delete an object, or deletes it. It returns what the answer shows, if it is the object.
-func (s *Server) terminate(r *Resource, o Object, seconds *int64) Object {
+func (s *Server) terminate(r *Resource, old Object, seconds *int64, policy *metav1.DeletionPropagation) Object {
+	o := old
+	if finalizers := propagated(old, policy); !slices.Equal(finalizers, old.GetFinalizers()) {
+		o = old.DeepCopyObject().(Object)
+		o.SetFinalizers(finalizers)
+	}
 	grace := int64(0)
 	if pod, ok := o.(*corev1.Pod); ok && r.Grace && pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodFailed && pod.Status.Phase != corev1.PodSucceeded {
 		grace = 30
@@ -229,13 +255,16 @@ func (s *Server) terminate(r *Resource, o Object, seconds *int64) Object {
 		}
 	}
 	if grace == 0 && !finalizing(o) {
-		last := s.remove(s.stores[r], o)
+		last := s.remove(s.stores[r], old)
 		if r.Grace {
 			return last // as the store of pods does
 		}
 		return nil
 	}
 	if o.GetDeletionTimestamp() != nil && (o.GetDeletionGracePeriodSeconds() == nil || *o.GetDeletionGracePeriodSeconds() <= grace) {
+		if o != old {
+			s.commit(s.stores[r], old, o, nil)
+		}
 		return o
 	}
 	changed := o.DeepCopyObject().(Object)
@@ -245,7 +274,7 @@ func (s *Server) terminate(r *Resource, o Object, seconds *int64) Object {
 	if namespace, ok := changed.(*corev1.Namespace); ok {
 		namespace.Status.Phase = corev1.NamespaceTerminating
 	}
-	s.commit(s.stores[r], o, changed, nil)
+	s.commit(s.stores[r], old, changed, nil)
 	return changed
 }
 
@@ -342,6 +371,15 @@ func (s *Server) Delete(r *Resource, namespace, name string, seconds *int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o := s.stores[r].objects[types.NamespacedName{Namespace: namespace, Name: name}]; o != nil {
-		s.terminate(r, o, seconds)
+		s.terminate(r, o, seconds, nil)
+	}
+}
+
+// DeleteBy is Delete that says what is to become of the dependents.
+func (s *Server) DeleteBy(r *Resource, namespace, name string, policy metav1.DeletionPropagation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.stores[r].objects[types.NamespacedName{Namespace: namespace, Name: name}]; o != nil {
+		s.terminate(r, o, nil, &policy)
 	}
 }

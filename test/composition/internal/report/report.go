@@ -6,6 +6,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
@@ -20,7 +21,19 @@ type finding struct {
 }
 
 // open are the findings that are not mended. An entry goes with its mend.
-var open []finding
+var open = []finding{{
+	// The monitor ends a stalled watch of a custom resource shortly before that would have gone on, the new one is refused with 429, and nothing can
+	// be proven either: after 10 s the owner goes on without. Stock's watch has brought the dependent by then.
+	name: "a dependent of a custom resource whose watch is ended while the server refuses another",
+	explains: func(s schedule.Schedule, v validate.Violation) bool {
+		on := func(actions ...schedule.Action) bool {
+			return slices.ContainsFunc(s.Steps, func(step schedule.Step) bool {
+				return slices.Contains(actions, step.Action) && step.Target == "widgets"
+			})
+		}
+		return v.Rule == validate.Orphaned && strings.Contains(v.Text, " Widget ") && s.Monitor && on(schedule.Hold) && on(schedule.Throttle, schedule.Broken)
+	},
+}}
 
 // Unknown are the violations that no open finding explains.
 func Unknown(s schedule.Schedule, all []validate.Violation) []validate.Violation {
@@ -73,6 +86,13 @@ func Records(s schedule.Schedule, stock, ours validate.Record) string {
 		o := validate.ServiceOwner(service.Name)
 		fmt.Fprintf(&b, "%s, stock %v, ours %v\n    missing, stock: %v\n    missing, ours:  %v\n    stray, stock: %v\n    stray, ours:  %v\n",
 			o, stock.Requests[o], ours.Requests[o], stock.Missing[o], ours.Missing[o], stock.Stray[o], ours.Stray[o])
+	}
+	for _, f := range s.Families {
+		fmt.Fprintf(&b, "%s %s\n    garbage, stock: %v\n    garbage, ours:  %v\n    lingering, stock: %v\n    lingering, ours:  %v\n",
+			f.Kind, f.Name, stock.Garbage[f.Name], ours.Garbage[f.Name], stock.Lingering[f.Name], ours.Lingering[f.Name])
+	}
+	if len(s.Families) > 0 {
+		fmt.Fprintf(&b, "garbage collector, stock: %v, ours: %v\n", stock.Collecting, ours.Collecting)
 	}
 	fmt.Fprintf(&b, "proofs: %v\nunjustified, stock: %v\n", ours.Probes, stock.Unjustified)
 	return b.String()

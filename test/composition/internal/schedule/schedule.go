@@ -102,7 +102,9 @@ type Schedule struct {
 	// Services select the pods of owners. LateNodes of the nodes are not there at the start.
 	Services  []Service `json:",omitempty"`
 	LateNodes int       `json:",omitempty"`
-	Steps     []Step
+	// Families are what the garbage collector looks after.
+	Families []Family `json:",omitempty"`
+	Steps    []Step
 	// Settle is how long the run goes on after the last step is over.
 	Settle time.Duration
 }
@@ -118,7 +120,7 @@ func (s Schedule) End() time.Duration {
 
 func (s Schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, %d requests a second (0: by default), settle %s, %+v, %d ended, %+v, %+v, %+v, %+v, %d nodes come later\n", s.Seed, s.Nodes, s.Monitor, s.QPS, s.Settle, s.Owners, s.Ended, s.Tenants, s.Budgets, s.CronJobs, s.Services, s.LateNodes)
+	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, %d requests a second (0: by default), settle %s, %+v, %d ended, %+v, %+v, %+v, %+v, %d nodes come later, %+v\n", s.Seed, s.Nodes, s.Monitor, s.QPS, s.Settle, s.Owners, s.Ended, s.Tenants, s.Budgets, s.CronJobs, s.Services, s.LateNodes, s.Families)
 	for _, step := range s.Steps {
 		fmt.Fprintln(&b, step)
 	}
@@ -155,7 +157,7 @@ func (s Schedule) Save(path string) error {
 	return nil
 }
 
-// Shrink looks for a smaller schedule that still fails: fewer steps, then fewer owners, then shorter steps. The
+// Shrink looks for a smaller schedule that still fails: fewer steps, then fewer owners and families, then shorter steps. The
 // schedule itself must fail. fails is called at most budget times.
 func (s Schedule) Shrink(budget int, fails func(Schedule) bool) Schedule {
 	try := func(candidate Schedule) bool {
@@ -181,6 +183,13 @@ func (s Schedule) Shrink(budget int, fails func(Schedule) bool) Schedule {
 	for i := 0; i < len(s.Owners); {
 		candidate := s
 		candidate.Owners = slices.Delete(slices.Clone(s.Owners), i, i+1)
+		if !try(candidate) {
+			i++
+		}
+	}
+	for i := 0; i < len(s.Families); {
+		candidate := s
+		candidate.Families = slices.Delete(slices.Clone(s.Families), i, i+1)
 		if !try(candidate) {
 			i++
 		}

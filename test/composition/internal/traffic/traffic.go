@@ -48,6 +48,7 @@ type Traffic struct {
 	// addressed says that pods have addresses, and selectable are the owners whose pods a Service may select.
 	addressed  bool
 	selectable []string
+	families   []*family
 	n          map[string]int // pods of each owner that were scheduled; under the server's lock
 	// unscheduled has the pods that no node was fit for, until a node changes; under the server's lock.
 	unscheduled []func()
@@ -92,6 +93,7 @@ func Start(server *model.Server, s schedule.Schedule) *Traffic {
 		t.Make(o)
 		t.selectable = append(t.selectable, o.Name)
 	}
+	t.startFamilies(s)
 	for _, service := range s.Services {
 		t.addressed = true
 		server.Create(model.Services, newService(service))
@@ -207,21 +209,8 @@ func ready(now metav1.Time) corev1.NodeCondition {
 
 // Changed is to be told of every change, and has the scheduler and the kubelets do their part.
 func (t *Traffic) Changed(old, now model.Object) {
-	if slice, made := now.(*discoveryv1.EndpointSlice); made && slice != nil && old == nil && !t.ended.Load() {
-		t.After(collectTime, t.collectSlices) // Its Service may have been gone before.
-	}
-	if job, gone := old.(*batchv1.Job); gone && now == nil && metav1.GetControllerOfNoCopy(job) != nil && !t.ended.Load() {
-		t.After(collectTime, func() { t.collect(job) })
-	}
-	if job, made := now.(*batchv1.Job); made && old == nil && !t.ended.Load() {
-		t.After(collectTime, func() {
-			// Its CronJob may have been gone before.
-			if ref := metav1.GetControllerOfNoCopy(job); ref != nil && ref.Kind == model.CronJobs.Kind {
-				if c := t.cronJob(ref.Name); c == nil || c.UID != ref.UID {
-					t.collectJobs(ref.UID)
-				}
-			}
-		})
+	if len(t.families) == 0 {
+		t.collectWhatIsLeft(old, now)
 	}
 	if _, node := now.(*corev1.Node); node && !t.ended.Load() {
 		for _, schedule := range t.unscheduled {
@@ -250,6 +239,26 @@ func (t *Traffic) Changed(old, now model.Object) {
 		if metav1.GetControllerOfNoCopy(pod) != nil && metav1.GetControllerOfNoCopy(pod).Kind == "Job" {
 			t.After(startTime+jobTime, func() { t.finish(pod) })
 		}
+	}
+}
+
+// collectWhatIsLeft removes what is left of an owner that is gone, as the garbage collector does, in histories that run none.
+func (t *Traffic) collectWhatIsLeft(old, now model.Object) {
+	if slice, made := now.(*discoveryv1.EndpointSlice); made && slice != nil && old == nil && !t.ended.Load() {
+		t.After(collectTime, t.collectSlices) // Its Service may have been gone before.
+	}
+	if job, gone := old.(*batchv1.Job); gone && now == nil && metav1.GetControllerOfNoCopy(job) != nil && !t.ended.Load() {
+		t.After(collectTime, func() { t.collect(job) })
+	}
+	if job, made := now.(*batchv1.Job); made && old == nil && !t.ended.Load() {
+		t.After(collectTime, func() {
+			// Its CronJob may have been gone before.
+			if ref := metav1.GetControllerOfNoCopy(job); ref != nil && ref.Kind == model.CronJobs.Kind {
+				if c := t.cronJob(ref.Name); c == nil || c.UID != ref.UID {
+					t.collectJobs(ref.UID)
+				}
+			}
+		})
 	}
 }
 

@@ -65,6 +65,10 @@ type Record struct {
 	// Missing is when a Service lacked a pod that was ready on a node that was there, Stray when it had one that was not, or that it
 	// does not select.
 	Missing, Stray map[model.Owner][]Span
+	// Garbage is when a family had an object that referred to an owner that was gone, Lingering when one of its owners waited for its
+	// dependents to be deleted or orphaned. Collecting are the garbage collector's requests, by verb.
+	Garbage, Lingering map[string][]Span
+	Collecting         map[string]int
 }
 
 // Judge makes the record of a run.
@@ -95,6 +99,8 @@ type Judge struct {
 	// throttled is since when what makes a CronJob's Jobs is answered with 429.
 	throttled map[model.Owner]time.Time
 	services  services
+	// collections are for histories with families alone.
+	collections collections
 }
 
 // New makes a judge of a run that begins now.
@@ -113,9 +119,10 @@ func New(s schedule.Schedule) *Judge {
 		began: time.Now(), owners: Owners(s), decided: decided, values: newValues(s),
 		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{}, Excess: map[model.Owner][]Span{}, Backoff: map[model.Owner][]Span{}, Runs: map[model.Owner]map[time.Duration]time.Duration{},
 			Ages: map[string]time.Duration{}, Unknown: map[string]int{}, Withheld: map[schedule.Value][]Span{}, Overdone: map[schedule.Value][]Span{},
-			Missing: map[model.Owner][]Span{}, Stray: map[model.Owner][]Span{}},
-		services: services{schedule: s, missing: map[model.Owner]time.Time{}, stray: map[model.Owner]time.Time{}, ready: map[types.UID]time.Time{}, gone: map[string]bool{}, lacked: map[model.Owner]map[types.UID]time.Time{}},
-		untold:   map[model.Owner]time.Time{}, undone: map[model.Owner]time.Time{}, excess: map[model.Owner]time.Time{}, surplus: map[string]time.Time{}, was: map[model.Owner]state{},
+			Missing: map[model.Owner][]Span{}, Stray: map[model.Owner][]Span{}, Garbage: map[string][]Span{}, Lingering: map[string][]Span{}, Collecting: map[string]int{}},
+		collections: collections{families: s.Families, garbage: map[string]time.Time{}, lingering: map[string]time.Time{}, orphans: map[types.UID]map[types.UID]bool{}, blocking: map[types.UID]map[types.UID]bool{}},
+		services:    services{schedule: s, missing: map[model.Owner]time.Time{}, stray: map[model.Owner]time.Time{}, ready: map[types.UID]time.Time{}, gone: map[string]bool{}, lacked: map[model.Owner]map[types.UID]time.Time{}},
+		untold:      map[model.Owner]time.Time{}, undone: map[model.Owner]time.Time{}, excess: map[model.Owner]time.Time{}, surplus: map[string]time.Time{}, was: map[model.Owner]state{},
 		tainted: map[string]time.Time{}, beat: map[string]time.Time{}, evicting: map[string]time.Time{}, slow: map[model.Owner]chain{}, failures: map[model.Owner]int{}, suspended: map[string]time.Time{}, gone: map[types.UID]time.Time{}, throttled: map[model.Owner]time.Time{},
 	}
 }
@@ -126,7 +133,10 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 	defer j.mu.Unlock()
 	if !done {
 		j.values.sent = r.Sent
-		if r.Resource == model.Pods {
+		switch {
+		case byCollector(r):
+			j.judgeCollection(truth, r)
+		case r.Resource == model.Pods && len(j.collections.families) == 0:
 			j.judgePod(truth, r)
 		}
 		return
@@ -134,6 +144,10 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 	j.values.sent = time.Time{}
 	if model.Probe(r) {
 		j.record.Probes[r.GroupVersionResource.Resource]++
+		return
+	}
+	if byCollector(r) {
+		j.record.Collecting[r.Verb]++
 		return
 	}
 	j.looksUp(r)
@@ -168,6 +182,7 @@ func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Obj
 	}
 	j.judgeRun(truth, r, old, now, at)
 	j.judgeServices(truth, r, old, now, at)
+	j.judgeFamilies(truth, r, old, now, at)
 	j.judgeValues(truth, r, old, now, at)
 	if r == model.Events || r == model.Leases || r == model.Widgets || r == model.Quotas || r == model.Budgets || r == model.Services || r == model.Slices || r == model.Nodes && sameForPods(old, now) {
 		return
@@ -380,6 +395,7 @@ func (j *Judge) End(waits []string) Record {
 	}
 	j.endValues(at)
 	j.endServices(at)
+	j.endFamilies(at)
 	j.record.Waits = waits
 	return j.record
 }

@@ -145,8 +145,8 @@ func (h hunter) test(m mutants.Tested, binary string, seeds int) (string, error)
 	}
 	run := exec.Command(binary, "-test.v", "-test.timeout=10m", "-test.run="+strings.Join(pattern, "/"))
 	run.Dir = filepath.Join(h.root, m.Package)
-	if m.Test == mutants.RandomHistories {
-		run.Env = append(os.Environ(), "SEEDS="+strconv.Itoa(seeds), "FIRST=1", "STOP=1")
+	if number := mutants.SeedsOf[m.Test]; number != "" {
+		run.Env = append(os.Environ(), number+"="+strconv.Itoa(seeds), "FIRST=1", "STOP=1")
 	}
 	text, err := run.CombinedOutput()
 	return string(text), err

@@ -1,0 +1,79 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package composition
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
+)
+
+// collectorSeeds are those that run unless COLLECTOR_SEEDS says how many.
+const collectorSeeds = 3
+
+// orphaning is a history in which a ReplicaSet is scaled up, and its pods are to be left behind, while a resource is held.
+func orphaning(f schedule.Family, held string, length time.Duration) schedule.Schedule {
+	return schedule.Schedule{Nodes: 2, Settle: 2 * time.Minute, Families: []schedule.Family{f}, Steps: []schedule.Step{
+		{At: time.Minute, Action: schedule.Hold, Target: held, For: length},
+		{At: 62 * time.Second, Action: schedule.Scale, Target: f.Name, N: f.Replicas + 2},
+		{At: 62 * time.Second, Action: schedule.AddDependent, Target: f.Name, N: 0},
+		{At: 62 * time.Second, Action: schedule.AddDependent, Target: f.Name, N: 1},
+		{At: 65 * time.Second, Action: schedule.RemoveOwner, Target: f.Name, N: 2},
+	}}
+}
+
+// What the garbage collector has not seen yet is deleted on stock when it was to be orphaned.
+func TestOrphansThatAreNotSeen(t *testing.T) {
+	for _, held := range []string{"pods", "configmaps", "widgets"} {
+		t.Run(held, func(t *testing.T) {
+			stock, ours := both(t, orphaning(schedule.Family{Kind: "ReplicaSet", Name: "family", Replicas: 2, ConfigMaps: 1, Widgets: 1}, held, 20*time.Second))
+			require.NotEmpty(t, stock.Unjustified)
+			require.Equal(t, validate.Orphaned, stock.Unjustified[0].Rule)
+			require.Empty(t, ours.Unjustified)
+			require.Less(t, longest(ours.Lingering["family"]), 25*time.Second)
+		})
+	}
+}
+
+// An owner is deleted and made again under its name while its kind is not seen. On ours the stalled watch is ended, and the informer lists
+// again, which shows the new one as a change of the old one; on stock that comes with any relist, and what the old one had is left for good.
+func TestOwnerIsReplacedUnseen(t *testing.T) {
+	for _, relists := range []bool{false, true} {
+		t.Run(map[bool]string{false: "stalled", true: "relisted"}[relists], func(t *testing.T) {
+			s := schedule.Schedule{Nodes: 2, Monitor: !relists, Settle: 2 * time.Minute, Families: []schedule.Family{{Kind: "ConfigMap", Name: "family", ConfigMaps: 2, Widgets: 2}}, Steps: []schedule.Step{
+				{At: time.Minute, Action: schedule.Hold, Target: "configmaps", For: time.Minute},
+				{At: 65 * time.Second, Action: schedule.RemoveOwner, Target: "family", N: 0, Delay: time.Second},
+			}}
+			if relists {
+				s.Steps = append(s.Steps, schedule.Step{At: 70 * time.Second, Action: schedule.Expire, Target: "configmaps"})
+			}
+			stock, ours := both(t, s)
+			require.Len(t, stock.Garbage["family"], 1)
+			require.Equal(t, relists, stock.Garbage["family"][0].Open)
+			require.Len(t, ours.Garbage["family"], 1)
+			require.False(t, ours.Garbage["family"][0].Open)
+			require.Less(t, longest(ours.Garbage["family"]), time.Minute+5*time.Second)
+		})
+	}
+}
+
+// A ReplicaSet whose pods are not seen is not gone before them where its deletion is to wait for them, as on stock.
+func TestForegroundDeletionOfWhatIsNotSeen(t *testing.T) {
+	s := orphaning(schedule.Family{Kind: "ReplicaSet", Name: "family"}, "pods", 20*time.Second)
+	s.Steps[len(s.Steps)-1].N = 1
+	stock, ours := both(t, s)
+	require.NotEmpty(t, stock.Unjustified)
+	require.Equal(t, validate.Foreground, stock.Unjustified[0].Rule)
+	require.Empty(t, ours.Unjustified)
+	require.Less(t, longest(ours.Lingering["family"]), 25*time.Second)
+}
+
+// Random histories of owners and dependents: ours deletes nothing that has an owner or was to be left behind, and leaves no garbage for longer.
+func TestCollectorSeeds(t *testing.T) {
+	eachSeed(t, number(t, "COLLECTOR_SEEDS", collectorSeeds), schedule.DrawCollections)
+}
