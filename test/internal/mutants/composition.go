@@ -82,11 +82,7 @@ func composition() []Tested {
 			Old: "n := watches.Relist(gvr.GroupResource())",
 			New: "n := 0",
 		}},
-		{Package: compositionTests, Test: "TestDeletionBehindLateEvents/ReplicaSet,_pods", Mutant: Mutant{
-			Name: "stale-read", Protection: "what a deletion depends on is read from the server where its cache is shown stale", File: "pkg/consistencystore/live.go",
-			Old: "if proof.Fresh() || !s.live",
-			New: "if proof.Outcome != freshness.Unknown || !s.live",
-		}},
+		{Package: compositionTests, Test: "TestDeletionBehindLateEvents/ReplicaSet,_pods", Mutant: mustFind("stale-read")},
 		{Package: compositionTests, Test: "TestDeletionBehindLateEvents/more_pods_than_are_read", Mutant: Mutant{
 			Name: "caught-up", Protection: "a cache that lags all the time does for what it had when a deletion was put off", File: "pkg/consistencystore/store.go",
 			Old: "return ok && !known.At.Before(since) && began.shows(resource, known)",

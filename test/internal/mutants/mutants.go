@@ -360,6 +360,11 @@ var all = []Mutant{
 		New: "	_ = q\n",
 	},
 	{
+		Name: "stale-read", Protection: "what a deletion depends on is read from the server where its cache is shown stale", File: "pkg/consistencystore/live.go",
+		Old: "if proof.Fresh() || !s.live",
+		New: "if proof.Outcome != freshness.Unknown || !s.live",
+	},
+	{
 		Name: "late-events", Protection: "where watches bring events too late for a proof, a cache is proven all the same", File: "pkg/freshness/late.go",
 		Old: "	case f != nil && (f.reason == ReasonTimeout || f.reason == reasonNoBookmark):",
 		New: "	case false:",
