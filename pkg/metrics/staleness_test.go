@@ -66,26 +66,33 @@ func TestNothingIsKeptOfDefinitionsThatAreGone(t *testing.T) {
 			}
 			return n
 		}
-		before := series()
 		thing := func(i int) schema.GroupVersionResource {
 			return schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: fmt.Sprintf("things%d", i)}
 		}
+		seen := func(r schema.GroupVersionResource) {
+			s.Watched(r)
+			s.Rewind(r)
+			Tracker{}.Regression(r.GroupResource())
+			Tracker{}.Rewind(r.GroupResource())
+			Tracker{}.Fence(r.GroupResource(), nil)
+			Tracker{}.Proof(r.GroupResource(), "Proven")
+			Tracker{}.Incomparable(r.GroupResource(), "Store")
+		}
+		gone := func(r schema.GroupVersionResource) {
+			s.Unwatched(r)
+			Tracker{}.Forgotten(r.GroupResource())
+			s.Probed(r, "fresh", time.Second)
+		}
+		seen(thing(0)) // Some series are of all definitions together.
+		gone(thing(0))
+		before := series()
 		for range 3 {
 			for i := range 300 {
-				r := thing(i)
-				s.Watched(r)
-				s.Rewind(r)
-				Tracker{}.Regression(r.GroupResource())
-				Tracker{}.Rewind(r.GroupResource())
-				Tracker{}.Fence(r.GroupResource(), nil)
-				Tracker{}.Proof(r.GroupResource(), "Proven")
-				Tracker{}.Incomparable(r.GroupResource(), "Store")
+				seen(thing(i))
 			}
 			require.Greater(t, series(), before+300*20)
 			for i := range 300 {
-				s.Unwatched(thing(i))
-				Tracker{}.Forgotten(thing(i).GroupResource())
-				s.Probed(thing(i), "fresh", time.Second)
+				gone(thing(i))
 			}
 			require.Equal(t, before, series())
 		}
