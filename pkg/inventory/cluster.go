@@ -10,9 +10,9 @@ var controllers = append(append(append(append([]Controller{}, workloads...), nod
 // nodes are the controllers of nodes and of what is on them.
 var nodes = []Controller{
 	{Name: names.NodeLifecycleController, Client: "node-controller", Rules: []Rule{
-		{Verbs: "update patch", Resources: "nodes nodes/status", Mode: View, Scenarios: []int{6, 7, 8, 9, 10, 25},
+		{Verbs: "update patch", Resources: "nodes nodes/status", Mode: View, Scenarios: []int{6, 7, 8, 9, 10, 25, 54},
 			Why: "Leases and nodes are proven, or read live, before a node is marked or tainted. One that is well is untainted at once."},
-		{Verbs: "update patch", Resources: "pods/status", Mode: View, Scenarios: []int{6}, Why: "Pods are marked not ready after their node was."},
+		{Verbs: "update patch", Resources: "pods/status", Mode: View, Scenarios: []int{6, 54}, Why: "The nodes are proven, or read live, before. Pods are marked not ready after their node was."},
 	}},
 	{Name: names.TaintEvictionController, Client: "node-controller", Rules: []Rule{
 		{Verbs: "delete", Resources: "pods", Mode: View, Scenarios: []int{4}, Preconditions: byUID, Why: "The nodes are proven, or read live, before. It carries the pod's UID."},

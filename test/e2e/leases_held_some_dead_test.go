@@ -26,7 +26,7 @@ const (
 //conformance:kep-5647 Circuit Breaking Pattern in Controllers: a cache that was found stale does not cost a read for each node
 var _ = describe(scenario{
 	number: 7, title: "lease watch held past the grace period, 5 % of the nodes dead", label: ordinary,
-	hurts: rig.U0, rules: []string{oracle.RuleLiveMarked}, mutants: []without{{"lease-proof", oracle.RuleLiveMarked}, {"live-list", ruleLate}},
+	hurts: rig.U0, rules: []string{oracle.RuleLiveMarked}, mutants: []without{{"lease-proof", oracle.RuleLiveMarked}, {"live-list", oracle.RuleMarkedLate}},
 	options: shortTiming.rig(controlplane.NodeOptions{Count: deafNodes}), idle: true,
 	timeout: 5 * time.Minute,
 	run: func(ctx context.Context, r *run) {
@@ -47,6 +47,7 @@ var _ = describe(scenario{
 
 		r.marked(ctx, "died before", shortTiming, time.Time{}, before...)
 		r.marked(ctx, "died during", shortTiming, healed, during...)
+		r.late(ctx, shortTiming)
 		r.passes(ctx, "the passes after it", healed, 2*passPeriod)
 		r.budgeted("5 % dead", began, time.Now())
 		r.figure("L after", "%v", rounded(r.converges(ctx, "the living Ready", 2*stepLimit, r.allReady(r.living()...))))

@@ -159,6 +159,18 @@ func (r *run) marked(ctx context.Context, what string, timing nodeTiming, known 
 	r.figure(what+" marked, slowest after", "%d of %d, %v", n, len(nodes), rounded(slowest))
 }
 
+// late judges that every silent node was marked in time, whatever was held meanwhile.
+func (r *run) late(ctx context.Context, timing nodeTiming) {
+	ginkgo.GinkgoHelper()
+	gomega.Expect(r.Truth.Sync(ctx)).To(gomega.Succeed())
+	writes, err := r.Writes()
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	bound := timing.bound() + oracle.Lag(r.Truth, writes)
+	late := oracle.Late(r.Truth, bound, time.Now())
+	r.figure("dead nodes shown Ready for longer than", "%v: %d", rounded(bound), len(late))
+	r.violate(late...)
+}
+
 // marksOf counts the nodes among these that were marked, and returns when the last one was.
 func (r *run) marksOf(nodes []string) (last time.Time, n int) {
 	marks := oracle.FirstMarked(r.Truth)

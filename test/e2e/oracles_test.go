@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
@@ -34,7 +35,7 @@ const wrongedNodes = 3
 // What no arm does is done here in the controllers' names, on a real control plane: S2 finds each of it, and nothing before it.
 var _ = ginkgo.Describe("The oracles", gates.StaleControllerConsistency(), ginkgo.Label("oracles", long), func() {
 	ginkgo.It("find wrong actions by whatever identity and verb", func(ctx context.Context) {
-		fixture, err := rig.Start(ctx, rig.Options{Arm: rig.P, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: wrongedNodes}}})
+		fixture, err := rig.Start(ctx, rig.Options{Arm: rig.P, Rest: true, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: wrongedNodes}}})
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		r := &run{Rig: fixture, idle: true}
 		ginkgo.DeferCleanup(func(ctx context.Context) {
@@ -69,12 +70,17 @@ var _ = ginkgo.Describe("The oracles", gates.StaleControllerConsistency(), ginkg
 			if err != nil {
 				return err
 			}
-			pod := &list.Items[0]
-			at := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
 			mark := func(status corev1.ConditionStatus, by kubernetes.Interface) error {
-				pod.Status.Conditions[at].Status = status
-				pod, err = by.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
-				return err
+				return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+					pod, err := pods.Get(ctx, list.Items[0].Name, metav1.GetOptions{})
+					if err != nil {
+						return err
+					}
+					at := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+					pod.Status.Conditions[at].Status = status
+					_, err = by.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+					return err
+				})
 			}
 			if err := mark(corev1.ConditionFalse, r.as(ctx, oracle.NodeController)); err != nil {
 				return err
@@ -115,9 +121,15 @@ var _ = ginkgo.Describe("The oracles", gates.StaleControllerConsistency(), ginkg
 // as returns a client that is a controller's service account.
 func (r *run) as(ctx context.Context, account string) kubernetes.Interface {
 	ginkgo.GinkgoHelper()
+	return kubernetes.NewForConfigOrDie(r.configAs(ctx, account))
+}
+
+// configAs is the configuration of such a client.
+func (r *run) configAs(ctx context.Context, account string) *rest.Config {
+	ginkgo.GinkgoHelper()
 	token, err := r.Client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	config := rest.AnonymousClientConfig(r.Cluster.AdminConfig())
 	config.BearerToken = token.Status.Token
-	return kubernetes.NewForConfigOrDie(config)
+	return config
 }

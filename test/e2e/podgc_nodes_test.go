@@ -95,15 +95,11 @@ func (r *run) runOnServiceNode(ctx context.Context, volumes ...corev1.Volume) {
 // serve puts the node in service or out of it.
 func (r *run) serve(ctx context.Context, ready bool) {
 	ginkgo.GinkgoHelper()
-	status, taints := corev1.ConditionFalse, fmt.Sprintf(`[{"key":%q,"value":"nodeshutdown","effect":"NoExecute"}]`, corev1.TaintNodeOutOfService)
+	taints := fmt.Sprintf(`[{"key":%q,"value":"nodeshutdown","effect":"NoExecute"}]`, corev1.TaintNodeOutOfService)
 	if ready {
-		status, taints = corev1.ConditionTrue, "[]"
+		taints = "[]"
 	}
-	nodes := r.Client.CoreV1().Nodes()
-	now := metav1.Now().UTC().Format(time.RFC3339)
-	_, err := nodes.Patch(ctx, serviceNode, types.StrategicMergePatchType, fmt.Appendf(nil,
-		`{"status":{"conditions":[{"type":"Ready","status":%q,"reason":"E2E","lastHeartbeatTime":%q,"lastTransitionTime":%q}]}}`, status, now, now), metav1.PatchOptions{}, "status")
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	_, err = nodes.Patch(ctx, serviceNode, types.MergePatchType, []byte(`{"spec":{"taints":`+taints+`}}`), metav1.PatchOptions{})
+	r.saysReady(ctx, serviceNode, ready)
+	_, err := r.Client.CoreV1().Nodes().Patch(ctx, serviceNode, types.MergePatchType, []byte(`{"spec":{"taints":`+taints+`}}`), metav1.PatchOptions{})
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 }

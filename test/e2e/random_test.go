@@ -144,6 +144,7 @@ func play(ctx context.Context, arm rig.Arm, s schedule.Schedule) (_ played, err 
 		Arm: arm, Binary: binary, KCMArgs: append([]string{"--node-monitor-grace-period=" + randomGrace.String()}, quickElection...),
 		Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: s.Nodes}},
 		Record:  []schema.GroupResource{truth.Pods, truth.Nodes, truth.DaemonSets, truth.ControllerRevisions, truth.ReplicaSets, truth.Leases},
+		Rest:    true,
 	})
 	if err != nil {
 		return played{}, err

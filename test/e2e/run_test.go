@@ -196,7 +196,7 @@ func (r *run) standing(ctx context.Context) error {
 	if err := r.SameKCM(ctx); err != nil {
 		return err
 	}
-	if err := r.Truth.Sync(ctx); err != nil {
+	if err := r.Truth.SyncAll(ctx); err != nil {
 		return err
 	}
 	writes, err := r.Writes()

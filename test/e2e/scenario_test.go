@@ -212,7 +212,7 @@ const (
 func (s scenario) runOn(ctx context.Context, v variant) {
 	started := time.Now()
 	options := s.options
-	options.Arm = v.arm
+	options.Arm, options.Rest = v.arm, true
 	if v.mutant != "" {
 		_, err := mutants.Find(v.mutant)
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())

@@ -3,6 +3,13 @@
 
 package mutants
 
+// deploymentCleanup is found by a test and by a scenario.
+var deploymentCleanup = Mutant{
+	Name: "deployment-cleanup", Protection: "a ReplicaSet is proven to be old and empty before it is cleaned up", File: deployment + "prove.go",
+	Old: "	return consistencyutil.ProveFresh(ctx, dc.consistencyStore, deploymentGroupResource, replicaSetGroupResource)\n}\n\n// waits",
+	New: "	return nil\n}\n\n// waits",
+}
+
 // deployments are the protections of Deployment that tests are about.
 var deployments = []Tested{
 	{
@@ -22,11 +29,7 @@ var deployments = []Tested{
 		Package: "pkg/consistencystore", Test: "TestADeploymentWaitsForWhatMayHarm/pods_started_again",
 	},
 	{
-		Mutant: Mutant{
-			Name: "deployment-cleanup", Protection: "a ReplicaSet is proven to be old and empty before it is cleaned up", File: deployment + "prove.go",
-			Old: "	return consistencyutil.ProveFresh(ctx, dc.consistencyStore, deploymentGroupResource, replicaSetGroupResource)\n}\n\n// waits",
-			New: "	return nil\n}\n\n// waits",
-		},
+		Mutant:  deploymentCleanup,
 		Package: "pkg/consistencystore", Test: "TestADeploymentWaitsForWhatMayHarm/an_old_ReplicaSet_when_all_is_done",
 	},
 	{

@@ -130,6 +130,11 @@ var all = []Mutant{
 		New: "ProveFresh(ctx, dsc.consistencyStore, daemonsetGroupResource, revisionGroupResource)",
 	},
 	{
+		Name: "history-daemonset", Protection: "a DaemonSet's own spec is proven before old revisions are deleted", File: controllers + "daemon/update.go",
+		Old: "		if toKill == len(old)-toKeep { // The first one.\n",
+		New: "		if toKill == len(old)-toKeep && toKill < 0 {\n",
+	},
+	{
 		Name: "owner-statefulset", Protection: "a StatefulSet's own spec is proven before it deletes pods", File: controllers + "statefulset/prove.go",
 		Old: "		return nil\n	}\n	return consistencyutil.ProveFresh(om.requests(), om.consistencyStore, statefulSetGroupResource, podGroupResource)\n}\n\n// proveClaim",
 		New: "		return nil\n	}\n	return consistencyutil.ProveFresh(om.requests(), om.consistencyStore, podGroupResource)\n}\n\n// proveClaim",
@@ -159,6 +164,7 @@ var all = []Mutant{
 		Old: "		return nil\n	}\n	return consistencyutil.ProveFresh(ctx, dc.consistencyStore, deploymentGroupResource, replicaSetGroupResource, podGroupResource)\n}\n\n// proveScaleDown",
 		New: "		return nil\n	}\n	return consistencyutil.ProveFresh(ctx, dc.consistencyStore, deploymentGroupResource, replicaSetGroupResource)\n}\n\n// proveScaleDown",
 	},
+	deploymentCleanup,
 	{
 		Name: "proof-podgc", Protection: "the pods are proven before pod garbage collection deletes some that have ended", File: podGC,
 		Old: "deleteCount <= 0 || unproven(ctx, whenTerminated, podGroupResource)",
@@ -318,6 +324,16 @@ var all = []Mutant{
 		Name: "lease-proof", Protection: "a node is dead only by a cache of leases that is proven fresh, or by a live read", File: "pkg/nodebreaker/verify.go",
 		Old: "	if n.proven(ctx, asOf) {",
 		New: "	if n.proven(ctx, asOf) || true {",
+	},
+	{
+		Name: "node-taint", Protection: "a node is proven not Ready before it gets a taint that evicts", File: controllers + "nodelifecycle/node_lifecycle_controller.go",
+		Old: "if err := consistencyutil.ProveNode(ctx, nc.breaker, node.Name, condition.Status); err != nil {",
+		New: "if err := consistencyutil.ProveNode(ctx, nc.breaker, node.Name, condition.Status); err != nil && false {",
+	},
+	{
+		Name: "node-pods", Protection: "a node is proven not Ready before a pod that is seen on it is marked not Ready", File: controllers + "nodelifecycle/node_lifecycle_controller.go",
+		Old: "if err := consistencyutil.ProveNode(ctx, nc.breaker, nodeName, currentReadyCondition.Status); err != nil {",
+		New: "if err := consistencyutil.ProveNode(ctx, nc.breaker, nodeName, currentReadyCondition.Status); err != nil && false {",
 	},
 	{
 		Name: "live-list", Protection: "leases are listed live while their cache is stale", File: "pkg/nodebreaker/verify.go",

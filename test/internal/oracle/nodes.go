@@ -23,7 +23,7 @@ const (
 	RuleLiveTainted = "live node tainted"
 	RuleMarkedEarly = "dead node marked early"
 	// RuleMarkedLate is one of L.
-	RuleMarkedLate = "dead node marked late"
+	RuleMarkedLate = "dead node shown Ready for too long"
 )
 
 // passPeriod is how long node lifecycle rests between two passes over the nodes.

@@ -49,11 +49,19 @@ type Judge func(t *truth.Recorder, d Deletion) (why string)
 //   - Each ReplicaSet that the Deployment controller deletes must have no live pods and be scaled to none.
 //   - A node is marked Unknown, or tainted for not being Ready, only as deaths allow.
 //   - A pod is marked not Ready only if its node is not Ready.
+//   - What the garbage collector deletes, of any resource, has had an owner and has none now, what the namespace controller deletes is in a namespace
+//     that is being deleted, and a Job that is deleted as finished is.
+//   - A finalizer is taken off only when nothing needs it (finalizers says which): what is to be orphaned has no owner any more, what blocks a
+//     deletion is gone, nothing uses a claim, a volume, a class, a PodGroup or a range of addresses, and the end of a pod is counted by its Job.
+//   - A Job's status counts no more ends of pods than there were, and it finishes when none of them runs; a CronJob's status says nothing of Jobs
+//     that these contradict.
 //
-// Not judged here: deletions of other objects, creations but by S1 and S3, finalizers, and statuses but those of nodes, of pods,
-// and of DaemonSets by S3. Those that a stale cache can make harmful have a scenario each; Undeclared finds the writes that package
-// inventory has no rule for. Of a pod that the truth shows to have been deleted, and the audit log says nothing about, nobody can
-// be blamed: Unasked counts them.
+// The last three rules judge what was recorded (truth.InUse, and with truth.Recorder.Rest the metadata of all else), and nothing where an
+// owner is of a resource that was not, or where another's request may have made the change.
+//
+// Not judged here: deletions by other controllers of other objects, creations but by S1 and S3, finalizers and statuses but these. Those that a
+// stale cache can make harmful have a scenario each; Undeclared finds the writes that package inventory has no rule for. Of a pod that the truth
+// shows to have been deleted, and the audit log says nothing about, nobody can be blamed: Unasked counts them.
 //
 // It needs pods, nodes, daemonsets and controllerrevisions recorded. It compares resource versions wherever it can, which need no
 // clock. Where times are compared it allows what the run itself shows the truth to be late by (see arrivals), and what the product
@@ -79,6 +87,9 @@ func Unjustified(t *truth.Recorder, writes []controlplane.AuditEvent, deaths Dea
 	out = append(out, revisionsWronged(t, a)...)
 	out = append(out, replicaSetsWronged(t, a)...)
 	out = append(out, podsWronged(t, a)...)
+	if w := newWorld(t, a); w != nil {
+		out = slices.Concat(out, w.deletionsWronged(), w.finalizersWronged(), w.statusesWronged())
+	}
 	return sorted(append(out, nodesWronged(t, a, deaths)...))
 }
 

@@ -26,6 +26,8 @@ const (
 	retryWatch = 50 * time.Millisecond
 	// syncPoll is how often Sync looks whether the record is complete.
 	syncPoll = 50 * time.Millisecond
+
+	userAgent = "truth-recorder"
 )
 
 // Event is one change of one object.
@@ -47,29 +49,37 @@ type Event struct {
 
 // Recorder records some resources. Its methods may be called from any goroutine.
 type Recorder struct {
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	recording context.Context
+	cancel    context.CancelFunc
+	done      sync.WaitGroup
 
 	mu      sync.Mutex
 	events  map[schema.GroupResource][]Event
 	began   map[schema.GroupResource]uint64
 	err     error
 	sources []collection
+	// rest are the sources of Rest, metadata what they have brought, and missed those of which something may be missing.
+	rest     []collection
+	metadata map[schema.GroupResource][]Event
+	missed   map[schema.GroupResource]bool
 }
 
 // Record begins to record, and returns when it knows what is there. The context bounds the beginning only;
 // the recording ends with Stop.
 func Record(ctx context.Context, config *rest.Config, resources ...schema.GroupResource) (*Recorder, error) {
 	config = rest.CopyConfig(config)
-	config.UserAgent = "truth-recorder"
+	config.UserAgent = userAgent
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("truth recorder: %w", err)
 	}
 	recording, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r := &Recorder{cancel: cancel, events: map[schema.GroupResource][]Event{}, began: map[schema.GroupResource]uint64{}}
+	r := &Recorder{
+		recording: recording, cancel: cancel, events: map[schema.GroupResource][]Event{}, began: map[schema.GroupResource]uint64{},
+		metadata: map[schema.GroupResource][]Event{}, missed: map[schema.GroupResource]bool{},
+	}
 	for _, resource := range resources {
-		if err := r.begin(ctx, recording, client, resource); err != nil {
+		if err := r.begin(ctx, client, resource); err != nil {
 			r.Stop()
 			return nil, fmt.Errorf("truth recorder: %w", err)
 		}
@@ -77,29 +87,38 @@ func Record(ctx context.Context, config *rest.Config, resources ...schema.GroupR
 	return r, nil
 }
 
-func (r *Recorder) begin(ctx, recording context.Context, client kubernetes.Interface, resource schema.GroupResource) error {
+func (r *Recorder) begin(ctx context.Context, client kubernetes.Interface, resource schema.GroupResource) error {
 	c, err := newCollection(client, resource)
 	if err != nil {
 		return err
 	}
+	return r.follows(ctx, c)
+}
+
+// follows begins to record a collection.
+func (r *Recorder) follows(ctx context.Context, c collection) error {
 	rv, objects, err := c.list(ctx)
 	if err != nil {
 		return err
 	}
 	began, err := strconv.ParseUint(rv, 10, 64)
 	if err != nil {
-		return fmt.Errorf("resource version of %s: %w", resource, err)
+		return fmt.Errorf("resource version of %s: %w", c.resource, err)
 	}
 	r.mu.Lock()
-	r.began[resource] = began
-	r.sources = append(r.sources, c)
+	r.began[c.resource] = began
+	if c.metadata != nil {
+		r.rest = append(r.rest, c)
+	} else {
+		r.sources = append(r.sources, c)
+	}
 	r.mu.Unlock()
 	for _, object := range objects {
-		if _, err := r.add(resource, watch.Event{Type: watch.Added, Object: object}, true); err != nil {
+		if _, err := r.add(c, watch.Event{Type: watch.Added, Object: object}, true); err != nil {
 			return err
 		}
 	}
-	r.done.Go(func() { r.follow(recording, c, rv) })
+	r.done.Go(func() { r.follow(r.recording, c, rv) })
 	return nil
 }
 
@@ -108,33 +127,46 @@ func (r *Recorder) follow(ctx context.Context, c collection, rv string) {
 	for ctx.Err() == nil {
 		w, err := c.watch(ctx, rv)
 		if err != nil {
+			if c.metadata != nil && (apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)) {
+				r.miss(c.resource) // its definition is gone
+				return
+			}
 			if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-				r.fail(fmt.Errorf("recording %s cannot be resumed at %s: %w", c.resource, rv, err))
+				r.lost(c, fmt.Errorf("recording %s cannot be resumed at %s: %w", c.resource, rv, err))
 				return
 			}
 			pause(ctx, retryWatch) // the apiserver is away
 			continue
 		}
-		rv, err = r.read(c.resource, rv, w)
+		rv, err = r.read(c, rv, w)
 		w.Stop()
 		if err != nil {
-			r.fail(err)
+			r.lost(c, err)
 			return
 		}
 	}
 }
 
+// lost says that something of a collection is missing.
+func (r *Recorder) lost(c collection, err error) {
+	if c.metadata != nil {
+		r.miss(c.resource)
+		return
+	}
+	r.fail(err)
+}
+
 // read records one stream to its end and returns how far it came.
-func (r *Recorder) read(resource schema.GroupResource, rv string, w watch.Interface) (string, error) {
+func (r *Recorder) read(c collection, rv string, w watch.Interface) (string, error) {
 	for event := range w.ResultChan() {
 		if event.Type == watch.Error {
 			err := apierrors.FromObject(event.Object)
 			if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-				return rv, fmt.Errorf("recording %s after %s: %w", resource, rv, err)
+				return rv, fmt.Errorf("recording %s after %s: %w", c.resource, rv, err)
 			}
 			return rv, nil
 		}
-		next, err := r.add(resource, event, false)
+		next, err := r.add(c, event, false)
 		if err != nil {
 			return rv, err
 		}
@@ -143,21 +175,25 @@ func (r *Recorder) read(resource schema.GroupResource, rv string, w watch.Interf
 	return rv, nil
 }
 
-func (r *Recorder) add(resource schema.GroupResource, event watch.Event, initial bool) (string, error) {
+func (r *Recorder) add(c collection, event watch.Event, initial bool) (string, error) {
 	m, err := meta.Accessor(event.Object)
 	if err != nil {
-		return "", fmt.Errorf("recording %s: %w", resource, err)
+		return "", fmt.Errorf("recording %s: %w", c.resource, err)
 	}
 	if event.Type == watch.Bookmark {
 		return m.GetResourceVersion(), nil
 	}
 	rv, err := strconv.ParseUint(m.GetResourceVersion(), 10, 64)
 	if err != nil {
-		return "", fmt.Errorf("recording %s %s/%s: %w", resource, m.GetNamespace(), m.GetName(), err)
+		return "", fmt.Errorf("recording %s %s/%s: %w", c.resource, m.GetNamespace(), m.GetName(), err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.events[resource] = append(r.events[resource], Event{
+	events := r.events
+	if c.metadata != nil {
+		events = r.metadata
+	}
+	events[c.resource] = append(events[c.resource], Event{
 		Type: event.Type, Initial: initial, RV: rv, Time: time.Now(), Object: event.Object,
 		UID: m.GetUID(), Namespace: m.GetNamespace(), Name: m.GetName(),
 	})
@@ -190,25 +226,38 @@ func (r *Recorder) Sync(ctx context.Context) error {
 	sources := r.sources
 	r.mu.Unlock()
 	for _, c := range sources {
-		rv, objects, err := c.list(ctx)
-		if err != nil {
-			return fmt.Errorf("completing the truth: %w", err)
-		}
-		at, err := strconv.ParseUint(rv, 10, 64)
-		if err != nil {
-			return fmt.Errorf("completing the truth of %s: %w", c.resource, err)
-		}
-		for !r.covers(c.resource, at, objects) {
-			if err := r.Err(); err != nil {
-				return err
-			}
-			if ctx.Err() != nil {
-				return fmt.Errorf("completing the truth of %s: %w", c.resource, context.Cause(ctx))
-			}
-			pause(ctx, syncPoll)
+		if err := r.sync(ctx, c); err != nil {
+			return err
 		}
 	}
 	return r.Err()
+}
+
+func (r *Recorder) sync(ctx context.Context, c collection) error {
+	rv, objects, err := c.list(ctx)
+	if err != nil {
+		return fmt.Errorf("completing the truth: %w", err)
+	}
+	at, err := strconv.ParseUint(rv, 10, 64)
+	if err != nil {
+		return fmt.Errorf("completing the truth of %s: %w", c.resource, err)
+	}
+	for !r.covers(c.resource, at, objects) {
+		r.mu.Lock()
+		err := r.err
+		missed := r.missed[c.resource]
+		r.mu.Unlock()
+		switch {
+		case err != nil:
+			return err
+		case missed:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("completing the truth of %s: %w", c.resource, context.Cause(ctx))
+		}
+		pause(ctx, syncPoll)
+	}
+	return nil
 }
 
 // covers reports whether the record is at least as new as a list of the collection at a resource version.
@@ -226,7 +275,7 @@ func (r *Recorder) covers(resource schema.GroupResource, at uint64, objects []ru
 		listed[m.GetUID()] = rv
 	}
 	seen := map[types.UID]Event{}
-	for _, e := range r.Events(resource) {
+	for _, e := range r.All(resource) {
 		seen[e.UID] = e
 	}
 	for uid, rv := range listed {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 )
 
@@ -31,14 +32,21 @@ var (
 	ResourceSlices         = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceslices"}
 	DeviceTaintRules       = schema.GroupResource{Group: "resource.k8s.io", Resource: "devicetaintrules"}
 	PersistentVolumeClaims = schema.GroupResource{Resource: "persistentvolumeclaims"}
+	PersistentVolumes      = schema.GroupResource{Resource: "persistentvolumes"}
+	ServiceCIDRs           = schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}
 	IPAddresses            = schema.GroupResource{Group: "networking.k8s.io", Resource: "ipaddresses"}
 	Leases                 = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 )
 
-// collection reads all namespaces of one resource, as typed objects.
+// InUse are the resources, besides pods, by which it is judged whether something may be deleted, or lose its finalizer.
+var InUse = []schema.GroupResource{ReplicaSets, Jobs, CronJobs, PersistentVolumeClaims, PersistentVolumes, ServiceCIDRs, IPAddresses}
+
+// collection reads all namespaces of one resource, as typed objects or as metadata.
 type collection struct {
 	resource schema.GroupResource
 	client   rest.Interface
+	// metadata is in place of client where no more is recorded.
+	metadata metadata.Getter
 }
 
 func newCollection(client kubernetes.Interface, resource schema.GroupResource) (collection, error) {
@@ -50,6 +58,7 @@ func newCollection(client kubernetes.Interface, resource schema.GroupResource) (
 		"discovery.k8s.io":    client.DiscoveryV1().RESTClient(),
 		"networking.k8s.io":   client.NetworkingV1().RESTClient(),
 		"resource.k8s.io":     client.ResourceV1().RESTClient(),
+		"storage.k8s.io":      client.StorageV1().RESTClient(),
 	}
 	c := byGroup[resource.Group]
 	if c == nil {
@@ -60,6 +69,16 @@ func newCollection(client kubernetes.Interface, resource schema.GroupResource) (
 
 // list is a consistent read.
 func (c collection) list(ctx context.Context) (rv string, objects []runtime.Object, err error) {
+	if c.metadata != nil {
+		list, err := c.metadata.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", nil, fmt.Errorf("listing %s: %w", c.resource, err)
+		}
+		for i := range list.Items {
+			objects = append(objects, &list.Items[i])
+		}
+		return list.ResourceVersion, objects, nil
+	}
 	list, err := c.client.Get().Resource(c.resource.Resource).Do(ctx).Get()
 	if err != nil {
 		return "", nil, fmt.Errorf("listing %s: %w", c.resource, err)
@@ -74,5 +93,8 @@ func (c collection) list(ctx context.Context) (rv string, objects []runtime.Obje
 
 func (c collection) watch(ctx context.Context, rv string) (watch.Interface, error) {
 	options := metav1.ListOptions{Watch: true, ResourceVersion: rv, AllowWatchBookmarks: true}
+	if c.metadata != nil {
+		return c.metadata.Watch(ctx, options)
+	}
 	return c.client.Get().Resource(c.resource.Resource).VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
 }

@@ -68,13 +68,7 @@ func (r *Recorder) Dump(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("dumping the truth: %w", err)
 	}
-	r.mu.Lock()
-	var resources []schema.GroupResource
-	for resource := range r.events {
-		resources = append(resources, resource)
-	}
-	r.mu.Unlock()
-	for _, resource := range resources {
+	for _, resource := range r.Resources() {
 		if err := r.dump(dir, resource); err != nil {
 			return fmt.Errorf("dumping the truth of %s: %w", resource, err)
 		}
@@ -90,7 +84,7 @@ func (r *Recorder) dump(dir string, resource schema.GroupResource) error {
 	}
 	defer f.Close()
 	lines := json.NewEncoder(f)
-	for _, e := range r.Events(resource) {
+	for _, e := range r.All(resource) {
 		line := map[string]any{
 			"type": e.Type, "initial": e.Initial, "rv": e.RV, "time": e.Time.Format(time.RFC3339Nano), "object": e.Object,
 		}

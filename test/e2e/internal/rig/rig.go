@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,6 +34,8 @@ type Options struct {
 	// Record is what the truth recorder records; empty means pods, nodes, daemonsets and controllerrevisions,
 	// which the oracles need.
 	Record []schema.GroupResource
+	// Rest has all else recorded, too, of most resources only metadata, so that the oracles judge deletions, finalizers and statuses of any.
+	Rest bool
 }
 
 // Rig is one running rig.
@@ -43,6 +46,7 @@ type Rig struct {
 
 	audit  oracle.Log
 	record []schema.GroupResource
+	rest   bool
 	binary string
 }
 
@@ -68,10 +72,23 @@ func Start(ctx context.Context, options Options) (_ *Rig, err error) {
 	if len(r.record) == 0 {
 		r.record = []schema.GroupResource{truth.Pods, truth.Nodes, truth.DaemonSets, truth.ControllerRevisions}
 	}
-	if r.Truth, err = truth.Record(ctx, r.Cluster.AdminConfig(), r.record...); err != nil {
+	if r.rest = options.Rest; r.rest {
+		r.record = append(slices.Clone(r.record), slices.DeleteFunc(slices.Clone(truth.InUse), func(resource schema.GroupResource) bool {
+			return slices.Contains(r.record, resource)
+		})...)
+	}
+	if err = r.begin(ctx); err != nil {
 		return nil, errors.Join(err, r.Stop(ctx))
 	}
 	return r, nil
+}
+
+// begin begins the truth.
+func (r *Rig) begin(ctx context.Context) (err error) {
+	if r.Truth, err = truth.Record(ctx, r.Cluster.AdminConfig(), r.record...); err != nil || !r.rest {
+		return err
+	}
+	return r.Truth.Rest(ctx, r.Cluster.AdminConfig())
 }
 
 // Audit returns what the apiservers have been asked so far, but by kwok and themselves.
@@ -88,8 +105,7 @@ func (r *Rig) Writes() ([]controlplane.AuditEvent, error) {
 // Again begins the truth and the audit log anew, so that a long run need not keep all that happened in it.
 func (r *Rig) Again(ctx context.Context) error {
 	r.Truth.Stop()
-	var err error
-	if r.Truth, err = truth.Record(ctx, r.Cluster.AdminConfig(), r.record...); err != nil {
+	if err := r.begin(ctx); err != nil {
 		return err
 	}
 	return r.audit.Forget(r.Cluster.APIServers()...)
