@@ -542,15 +542,15 @@ func TestJobStatus(t *testing.T) {
 			h.pod(watch.Added, "a", "n", ofJob(corev1.PodRunning))
 			h.pod(watch.Deleted, "a", "n", ofJob(corev1.PodRunning))
 		}, []func(*batchv1.Job){counts(0, 1)}, ""},
-		"more than have failed":                 {func(h *history) { h.pod(watch.Added, "a", "n", ofJob(corev1.PodRunning)) }, []func(*batchv1.Job){counts(0, 1)}, "1 pods are said to have failed, and 0 have ended"},
-		"all are said to fail with it":          {func(h *history) { h.pod(watch.Added, "a", "n", ofJob(corev1.PodRunning)) }, []func(*batchv1.Job){counts(0, 1), jobIs(batchv1.JobFailureTarget)}, ""},
-		"it has finished while a pod runs":      {func(h *history) { h.pod(watch.Added, "a", "n", ofJob(corev1.PodRunning)) }, []func(*batchv1.Job){jobIs(batchv1.JobFailed)}, "it has finished, and pod a runs"},
-		"it has finished while a pod goes":      {func(h *history) { h.pod(watch.Added, "a", "n", ofJob(corev1.PodRunning, deleting)) }, []func(*batchv1.Job){jobIs(batchv1.JobFailed)}, ""},
-		"it has finished while another's runs":  {func(h *history) { h.pod(watch.Added, "a", "n") }, []func(*batchv1.Job){jobIs(batchv1.JobFailed)}, ""},
-		"it is Complete with fewer":             {func(h *history) { h.pod(watch.Added, "a", "n", ofJob(corev1.PodSucceeded)) }, []func(*batchv1.Job){asks(2), counts(1, 0), complete}, "it is Complete, and 1 of 2 pods have succeeded"},
-		"it is Complete by its success policy":  {func(h *history) { h.pod(watch.Added, "a", "n", ofJob(corev1.PodSucceeded)) }, []func(*batchv1.Job){asks(2), counts(1, 0), complete, func(j *batchv1.Job) { j.Spec.SuccessPolicy = &batchv1.SuccessPolicy{} }}, ""},
-		"it is Complete and asks for none":      {func(*history) {}, []func(*batchv1.Job){asks(0), complete}, ""},
-		"it is Complete without a pod's sucess": {func(*history) {}, []func(*batchv1.Job){complete}, "it is Complete, and 0 of 1 pods have succeeded"},
+		"more than have failed":                  {func(h *history) { h.pod(watch.Added, "a", "n", ofJob(corev1.PodRunning)) }, []func(*batchv1.Job){counts(0, 1)}, "1 pods are said to have failed, and 0 have ended"},
+		"all are said to fail with it":           {func(h *history) { h.pod(watch.Added, "a", "n", ofJob(corev1.PodRunning)) }, []func(*batchv1.Job){counts(0, 1), jobIs(batchv1.JobFailureTarget)}, ""},
+		"it has finished while a pod runs":       {func(h *history) { h.pod(watch.Added, "a", "n", ofJob(corev1.PodRunning)) }, []func(*batchv1.Job){jobIs(batchv1.JobFailed)}, "it has finished, and pod a runs"},
+		"it has finished while a pod goes":       {func(h *history) { h.pod(watch.Added, "a", "n", ofJob(corev1.PodRunning, deleting)) }, []func(*batchv1.Job){jobIs(batchv1.JobFailed)}, ""},
+		"it has finished while another's runs":   {func(h *history) { h.pod(watch.Added, "a", "n") }, []func(*batchv1.Job){jobIs(batchv1.JobFailed)}, ""},
+		"it is Complete with fewer":              {func(h *history) { h.pod(watch.Added, "a", "n", ofJob(corev1.PodSucceeded)) }, []func(*batchv1.Job){asks(2), counts(1, 0), complete}, "it is Complete, and 1 of 2 pods have succeeded"},
+		"it is Complete by its success policy":   {func(h *history) { h.pod(watch.Added, "a", "n", ofJob(corev1.PodSucceeded)) }, []func(*batchv1.Job){asks(2), counts(1, 0), complete, func(j *batchv1.Job) { j.Spec.SuccessPolicy = &batchv1.SuccessPolicy{} }}, ""},
+		"it is Complete and asks for none":       {func(*history) {}, []func(*batchv1.Job){asks(0), complete}, ""},
+		"it is Complete without a pod's success": {func(*history) {}, []func(*batchv1.Job){complete}, "it is Complete, and 0 of 1 pods have succeeded"},
 	} {
 		for _, by := range []string{account + JobController, "admin"} {
 			t.Run(name+", "+by, func(t *testing.T) {
