@@ -160,6 +160,7 @@ func (p protected) run(ctx context.Context, r *run) {
 
 	hold := r.inject(faultproxy.Target{Resource: p.held}, faultproxy.Hold{})
 	succeeds(p.use(ctx, r))
+	r.passes(ctx, "what was proven before to be too old", time.Now(), 2*proofAge)
 	succeeds(p.remove(ctx, r))
 	_ = rig.Wait(ctx, goneWithin, "a decision on the finalizer", func() (bool, error) {
 		is, err := gone()

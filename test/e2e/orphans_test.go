@@ -113,6 +113,7 @@ var (
 // wrong. It returns when the owner is gone, and the controller has had time to go wrong again.
 func (r *run) orphan(ctx context.Context, hold *faultproxy.Fault, frames int, remove, get func() error) {
 	ginkgo.GinkgoHelper()
+	r.passes(ctx, "what was proven before to be too old", time.Now(), 2*proofAge)
 	deleted := time.Now()
 	gomega.Expect(remove()).To(gomega.Succeed())
 	r.passes(ctx, "the controller to act", deleted, orphansSettle)
