@@ -116,12 +116,17 @@ func (w *world) user(e truth.Event, request *controlplane.AuditEvent, uses func(
 	return ""
 }
 
-// volumeBound says that a volume was. The request carries the volume's resource version, so that it is for what it was before.
-func volumeBound(_ *world, _ *life, before, _ truth.Event, _ *controlplane.AuditEvent) string {
-	if volume, ok := before.Object.(*corev1.PersistentVolume); ok && volume.Status.Phase == corev1.VolumeBound {
-		return "it is bound to " + volume.Spec.ClaimRef.Namespace + "/" + volume.Spec.ClaimRef.Name
+// volumeBound says that a volume was.
+func volumeBound(w *world, l *life, before, e truth.Event, request *controlplane.AuditEvent) string {
+	bound := func(e truth.Event) bool {
+		volume, ok := e.Object.(*corev1.PersistentVolume)
+		return ok && volume.Status.Phase == corev1.VolumeBound && volume.Spec.ClaimRef != nil
 	}
-	return ""
+	if !w.known(l, e.RV-1, request, bound) {
+		return ""
+	}
+	claim := before.Object.(*corev1.PersistentVolume).Spec.ClaimRef
+	return "it is bound to " + claim.Namespace + "/" + claim.Name
 }
 
 // classUsed finds a claim or a volume that names a VolumeAttributesClass.

@@ -389,6 +389,7 @@ func TestFinalizers(t *testing.T) {
 		}, ""},
 		"the volume is bound": {func(h *history) {
 			volume(h, watch.Added, corev1.VolumeBound, finalizer(pv), goes)
+			h.idle(5)
 			volume(h, watch.Deleted, corev1.VolumeBound, finalizer(pv), goes)
 			h.request(byPV, "update", volumes, "x")
 		}, pv + ": it is bound to default/claim"},
