@@ -104,8 +104,8 @@ func (d *draw) removal(f Family) {
 		made := d.between(at-before, at)
 		n := d.IntN(len(Plain))
 		d.Steps = append(d.Steps, Step{At: made, Action: AddDependent, Target: f.Name, N: n})
-		if d.IntN(12) == 0 {
-			// The event that it makes.
+		if d.IntN(12) == 0 && d.Monitor {
+			// The event that it makes. Without the monitor nobody finds out, and ours waits for 5 min.
 			d.Steps = append(d.Steps, Step{At: made - time.Millisecond, Action: LoseEvent, Target: []string{"configmaps", "widgets"}[n], For: 20 * time.Millisecond})
 		}
 	}
