@@ -78,6 +78,7 @@ func Draw(seed uint64) Schedule {
 	}
 	d.guards()
 	d.deployments()
+	d.late(d.resource)
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }
@@ -98,6 +99,21 @@ func (d *draw) add(s Step) {
 }
 
 func (d *draw) owner() Owner { return d.Owners[d.IntN(len(d.Owners))] }
+
+// late has events of a resource come late in every fourth seed, also to proofs, while others' objects change. It draws from numbers of its own, so that
+// the rest of a seed stays as it is.
+func (d *draw) late(resource func() string) {
+	d.Rand = rand.New(rand.NewPCG(d.Seed, 7))
+	if d.IntN(4) > 0 {
+		return
+	}
+	for range 1 + d.IntN(2) {
+		d.add(Step{Action: Late, Target: resource(), Delay: d.often(time.Second, 15*time.Second), For: d.often(20*time.Second, 2*time.Minute)})
+		if at := d.Steps[len(d.Steps)-1]; d.IntN(2) == 0 && len(d.Owners) > 0 {
+			d.Steps = append(d.Steps, Step{At: at.At, Action: Flap, Target: d.owner().Name, Delay: d.between(300*time.Millisecond, 5*time.Second), For: at.For})
+		}
+	}
+}
 
 // resource is one that some owner's controller reads.
 func (d *draw) resource() string {
