@@ -11,7 +11,7 @@
 //     first called for the owner, what the informer had by then was handed to the graph, and the graph has worked it off; or
 //     if a resource could not be proven for so long that the owner goes on without, which the log says.
 //   - No owner waits for ever, and none holds a worker. A resource that cannot be proven holds up only owners that may have
-//     dependents of it: for 5 min if its cache is shown to be stale, 1 min if nothing can be told. A custom resource does for
+//     dependents of it: for 5 min if its cache is shown to be stale, or was no longer than that before, and 1 min if nothing can be told. A custom resource does for
 //     1 min and 10 s; while nothing can be told of it, all owners together for those 10 s.
 //   - Each resource is proven at most once in 2 s, whatever the number of owners. Custom resources are asked
 //     about at 30 a second.

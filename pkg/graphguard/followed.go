@@ -190,7 +190,9 @@ type asking struct {
 	running bool
 	// last is when it was last asked about, ended when that was answered; failing, unless zero, since when it could not be proven.
 	last, ended, failing time.Time
-	proof                freshness.Proof
+	// stale, unless zero, is when its cache was last shown stale, and not proven since.
+	stale time.Time
+	proof freshness.Proof
 	// behind means that its cache is fresh, but the graph has not all of it.
 	behind bool
 }

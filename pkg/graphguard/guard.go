@@ -145,7 +145,7 @@ func (g *Guard) ask(f *followed) {
 		asOf := time.Now()
 		g.mu.Lock()
 		if f.asking.failing.IsZero() || asOf.Sub(f.asking.ended) > forgetFailing {
-			f.asking.failing = asOf
+			f.asking.failing, f.asking.stale = asOf, time.Time{}
 		}
 		f.asking.last = asOf
 		g.mu.Unlock()
@@ -177,8 +177,11 @@ func (g *Guard) settle(f *followed, asOf time.Time, proof freshness.Proof, reach
 	g.mu.Lock()
 	first := f.asking.proof.Outcome == "" || f.asking.proof.Fresh() && !f.asking.behind
 	f.asking.proof, f.asking.behind, f.asking.ended = proof, proof.Fresh() && !reached, time.Now()
-	if reached {
-		f.asking.failing = time.Time{}
+	switch {
+	case reached:
+		f.asking.failing, f.asking.stale = time.Time{}, time.Time{}
+	case proof.Outcome == freshness.Stale:
+		f.asking.stale = f.asking.ended
 	}
 	put := 0
 	var ready []func()

@@ -245,25 +245,35 @@ func TestAnOwnerWaitsForALimitedTime(t *testing.T) {
 	for name, test := range map[string]struct {
 		resource schema.GroupVersionResource
 		proof    freshness.Proof
+		first    time.Duration // for so long the cache is shown stale
 		takes    time.Duration
 		want     time.Duration
 	}{
-		"stale":                       {resource: pods, proof: stale, want: heldStale},
-		"unknown":                     {resource: pods, proof: down, want: heldUnknown},
-		"nothing can ever be told":    {resource: pods, proof: none, want: heldFailing},
-		"no answer":                   {resource: pods, proof: down, takes: time.Hour, want: heldUnknown},
-		"the graph is behind":         {resource: pods, proof: freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "7"}, want: heldUnknown},
-		"a stale custom resource":     {resource: gadgets, proof: stale, want: customStale},
-		"a broken custom resource":    {resource: gadgets, proof: down, want: heldFailing},
-		"a custom one, and no answer": {resource: gadgets, proof: down, takes: 40 * time.Second, want: heldFailing},
+		"stale":                    {resource: pods, proof: stale, want: heldStale},
+		"unknown":                  {resource: pods, proof: down, want: heldUnknown},
+		"nothing can ever be told": {resource: pods, proof: none, want: heldFailing},
+		"no answer":                {resource: pods, proof: down, takes: time.Hour, want: heldUnknown},
+		"the graph is behind":      {resource: pods, proof: freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "7"}, want: heldUnknown},
+		"a stale custom resource":  {resource: gadgets, proof: stale, want: customStale},
+		"a broken custom resource": {resource: gadgets, proof: down, want: heldFailing},
+		"stale, then unknown":      {resource: pods, first: 10 * time.Second, proof: down, want: heldStale},
+		"a stale custom resource, then a broken one": {resource: gadgets, first: 5 * time.Second, proof: down, want: customStale},
+		"a custom one, and no answer":                {resource: gadgets, proof: down, takes: 40 * time.Second, want: heldFailing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, pods, gadgets)
 				w.takes[test.resource.GroupResource()] = test.takes
 				w.says(test.resource, test.proof)
+				if test.first > 0 {
+					w.says(test.resource, stale)
+				}
 				began := time.Now()
 				require.False(t, w.proven("a"))
+				if test.first > 0 {
+					time.Sleep(test.first)
+					w.says(test.resource, test.proof)
+				}
 				select {
 				case <-w.again:
 				case <-time.After(2 * heldStale):

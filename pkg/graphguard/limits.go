@@ -31,12 +31,13 @@ const (
 
 // over is whether the owner has waited for long enough for the resource. mu must be held.
 func (g *Guard) over(o *owner, f *followed, now time.Time) bool {
-	a := f.asking
-	if a.proof.Outcome == freshness.Stale && !a.failing.IsZero() {
-		if f.custom() {
-			return now.Sub(o.since) >= customStale
-		}
-		return now.Sub(o.since) >= heldStale
+	a, limit := f.asking, heldStale
+	if f.custom() {
+		limit = customStale
+	}
+	// What was shown stale counts as that while nothing more can be told, for who came no longer after it than the limit.
+	if !a.stale.IsZero() && !a.failing.IsZero() && o.since.Sub(a.stale) < limit {
+		return now.Sub(o.since) >= limit
 	}
 	if !f.custom() && !a.proof.Hopeless(a.failing) {
 		return now.Sub(o.since) >= heldUnknown
