@@ -62,6 +62,7 @@ func specStep(state, input, output any) (bool, any) {
 		switch {
 		case s.usable() && op.rv <= s.pos:
 		case op.rv > s.pending:
+			s.lower = s.lower || s.pending > 0 // A rewind to between the two leaves that one.
 			s.pending, s.before = op.rv, false
 		default:
 			s.before = false
