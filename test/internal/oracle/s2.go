@@ -139,7 +139,8 @@ func Unasked(t *truth.Recorder, writes []controlplane.AuditEvent) int {
 }
 
 // deletion returns the request that an object's deletion was made by, nil if none is known: the first one that was on its way after
-// the object's last change before it, if possible one that was answered with success. It matters where names come back.
+// the object's last change before it, if possible one that was answered with success. It matters where names come back: what was answered
+// before the object was made has deleted the one that had its name.
 func (a *arrivals) deletion(resource schema.GroupResource, before, e truth.Event) *controlplane.AuditEvent {
 	collection := place{resource, e.Namespace, ""}
 	var found *controlplane.AuditEvent
@@ -147,7 +148,7 @@ func (a *arrivals) deletion(resource schema.GroupResource, before, e truth.Event
 		asks := w.Verb == "delete" && w.ObjectRef.Subresource == "" || w.Verb == "deletecollection" || w.Verb == "create" && w.ObjectRef.Subresource == "eviction"
 		// It was made while the request was on its way. One whose answer was lost may be made later.
 		early := w.RequestReceivedTimestamp.After(e.Time)
-		late := succeeded(w) && w.StageTimestamp.Add(a.lag).Before(before.Time)
+		late := succeeded(w) && (w.StageTimestamp.Add(a.lag).Before(before.Time) || a.madeBetween(place{resource, e.Namespace, e.Name}, w.StageTimestamp, before.Time))
 		if !asks || early || late {
 			continue
 		}
@@ -157,6 +158,14 @@ func (a *arrivals) deletion(resource schema.GroupResource, before, e truth.Event
 		}
 	}
 	return found
+}
+
+// madeBetween reports whether a request that came in between has made the object.
+func (a *arrivals) madeBetween(at place, from, to time.Time) bool {
+	return slices.ContainsFunc(a.writes[at], func(w *controlplane.AuditEvent) bool {
+		came := w.RequestReceivedTimestamp
+		return w.Verb == "create" && w.ObjectRef.Subresource == "" && succeeded(w) && came.After(from) && came.Before(to)
+	})
 }
 
 // began returns when the reconcile that a deletion is of began to delete.

@@ -123,6 +123,27 @@ func TestNamesThatComeBack(t *testing.T) {
 	require.EqualValues(t, h.rv, found[0].RV)
 }
 
+// The pod that is made at once under the name of one that somebody deleted was not deleted by that, though the truth is recorded late.
+func TestNamesThatComeBackAtOnce(t *testing.T) {
+	h := &history{}
+	second := func(p *corev1.Pod) { p.UID = "second" }
+	h.node(watch.Added, "n")
+	h.set(watch.Added)
+	h.pod(watch.Added, "late", "n")
+	h.asked("admin", "create", "pods", "late", 2*time.Second)
+	h.pod(watch.Added, "a", "n")
+	h.pod(watch.Deleted, "a", "n")
+	h.asked("admin", "delete", "pods", "a", moment)
+	h.pod(watch.Added, "a", "n", second)
+	h.asked("admin", "create", "pods", "a", time.Second-moment)
+	h.pod(watch.Deleted, "a", "n", second)
+	h.asked(own, "delete", "pods", "a", moment)
+	require.GreaterOrEqual(t, newArrivals(truth.Replay(h.events), h.writes).lag, 2*time.Second)
+	found := Unjustified(truth.Replay(h.events), h.writes, Deaths{}, DaemonSetDeletes)
+	require.Len(t, found, 1)
+	require.EqualValues(t, h.rv, found[0].RV)
+}
+
 func TestUnasked(t *testing.T) {
 	h := &history{}
 	h.pod(watch.Added, "a", "n")
