@@ -81,8 +81,8 @@ func TestOwnersWithLateEventsHoldUpNobody(t *testing.T) {
 	for _, kind := range []string{"ReplicaSet", "StatefulSet", "ReplicationController", "Job"} {
 		t.Run(kind, func(t *testing.T) {
 			s := lateEvents(kind)
-			// Open: in every second run one or two of the seven Jobs write their status 62 times, and not 42 as the others; stock 38. The Job
-			// that is not to be held up is judged as ever.
+			// A Job that keeps pods which stock deletes may have its pods end in two cohorts from then on, and writes its status for each: 62
+			// times in place of 42, stock 38. The Job that is not to be held up is judged as ever.
 			ofThoseThatWait := func(v validate.Violation) bool {
 				return kind == "Job" && v.Rule == "requests" && !strings.HasPrefix(v.Text, "Job default/owner-0:") && strings.Contains(v.Text, "update jobs/status")
 			}
