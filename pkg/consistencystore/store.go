@@ -312,7 +312,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 			continue
 		}
 		if proof.Outcome == freshness.Stale && s.caughtUp(owner.Name, began, resource) {
-			klog.FromContext(ctx).Info("A cache lags all the time; a disruptive action goes on by what the server had when it was put off", "controller", s.name,
+			klog.FromContext(ctx).Info("A cache keeps lagging: the disruptive action goes on, because the cache has all that the server had when the action was put off", "controller", s.name,
 				"owner", owner.Name, "resource", resource, "proof", proof.String())
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -105,8 +106,13 @@ func setImage(ctx context.Context, r *run, name, image string) {
 	patchSpec(ctx, r, name, fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"main","image":%q}]}}}}`, image))
 }
 
+// patchSpec returns when the change is recorded: who waits for the end state does not take the one before it for that.
 func patchSpec(ctx context.Context, r *run, name, patch string) {
 	ginkgo.GinkgoHelper()
-	_, err := r.Client.AppsV1().DaemonSets(metav1.NamespaceDefault).Patch(ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	set, err := r.Client.AppsV1().DaemonSets(metav1.NamespaceDefault).Patch(ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	r.eventually(ctx, "the change to be recorded", func() (bool, error) {
+		e, found := r.Truth.Find(truth.DaemonSets, set.Namespace, set.Name, truth.Latest)
+		return found && e.Object.(*appsv1.DaemonSet).Generation >= set.Generation, nil
+	})
 }

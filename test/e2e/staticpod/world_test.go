@@ -96,9 +96,10 @@ func (w *world) rollout(ctx context.Context, round int) error {
 	return err
 }
 
-// settled waits until everything is as asked.
+// settled waits until everything is as asked. The record has the request by then: without it an earlier state would pass for the end.
 func (w *world) settled(t *testing.T) {
 	t.Helper()
+	w.eventually(t, "the record is complete", w.truth.Sync)
 	w.eventually(t, "the workload is as asked for", func(ctx context.Context) error {
 		if err := oracle.DaemonSetDone(w.truth, w.set.UID, allNodes); err != nil {
 			return err

@@ -148,8 +148,7 @@ func (a *arrivals) deletion(resource schema.GroupResource, before, e truth.Event
 		asks := w.Verb == "delete" && w.ObjectRef.Subresource == "" || w.Verb == "deletecollection" || w.Verb == "create" && w.ObjectRef.Subresource == "eviction"
 		// It was made while the request was on its way. One whose answer was lost may be made later.
 		early := w.RequestReceivedTimestamp.After(e.Time)
-		late := succeeded(w) && (w.StageTimestamp.Add(a.lag).Before(before.Time) || a.madeBetween(place{resource, e.Namespace, e.Name}, w.StageTimestamp, before.Time))
-		if !asks || early || late {
+		if !asks || early || a.past(w, resource, before) {
 			continue
 		}
 		if found == nil || succeeded(w) && !succeeded(found) ||
@@ -158,6 +157,11 @@ func (a *arrivals) deletion(resource schema.GroupResource, before, e truth.Event
 		}
 	}
 	return found
+}
+
+// past reports whether what a request changed came before the change before: it was recorded by then, or the object was made after it.
+func (a *arrivals) past(w *controlplane.AuditEvent, resource schema.GroupResource, before truth.Event) bool {
+	return a.answered(w, before.Time) || succeeded(w) && a.madeBetween(place{resource, before.Namespace, before.Name}, w.StageTimestamp, before.Time)
 }
 
 // madeBetween reports whether a request that came in between has made the object.

@@ -118,13 +118,13 @@ func (w *world) changes(l *life, subresource string, changed func(before, e trut
 	}
 }
 
-// writer returns the last request that may have changed an object, nil unless all that may have are of one controller. One that had been
-// answered for longer before the change before, or before the last request arrived, than the truth is late cannot have.
+// writer returns the last request that may have changed an object, nil unless all that may have are of one controller. One that is past cannot
+// have, nor one that had been answered for longer before the last request arrived than the truth is late.
 func (a *arrivals) writer(resource schema.GroupResource, before, e truth.Event, subresource string) *controlplane.AuditEvent {
 	var may []*controlplane.AuditEvent
 	deletions := 0
 	for _, w := range slices.Concat(a.writes[place{resource, e.Namespace, e.Name}], a.writes[place{resource, e.Namespace, ""}]) {
-		if w.RequestReceivedTimestamp.After(e.Time) || a.answered(w, before.Time) || w.Verb == "create" || w.ObjectRef.Subresource != subresource {
+		if w.RequestReceivedTimestamp.After(e.Time) || a.past(w, resource, before) || w.Verb == "create" || w.ObjectRef.Subresource != subresource {
 			continue
 		}
 		if w.Verb == "delete" || w.Verb == "deletecollection" {

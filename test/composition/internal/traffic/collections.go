@@ -63,13 +63,7 @@ func (t *Traffic) makeFamily(f *family) bool {
 	case "Widget":
 		owner = &metav1.PartialObjectMetadata{ObjectMeta: meta}
 	default:
-		o := schedule.Owner{Kind: f.Kind, Name: f.Name, Replicas: f.Replicas}
-		t.mu.Lock()
-		t.owners[o.Name] = o
-		t.made++
-		made := t.made
-		t.mu.Unlock()
-		_, owner = newOwner(o, made)
+		_, owner = t.register(schedule.Owner{Kind: f.Kind, Name: f.Name, Replicas: f.Replicas})
 		owner.SetLabels(meta.Labels)
 	}
 	if !t.server.TryCreate(r, owner) {

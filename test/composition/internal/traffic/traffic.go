@@ -103,13 +103,18 @@ func Start(server *model.Server, s schedule.Schedule) *Traffic {
 
 // Make makes an owner. Another of its name must be gone.
 func (t *Traffic) Make(o schedule.Owner) {
+	r, object := t.register(o)
+	t.server.Create(r, object)
+}
+
+// register notes an owner that is about to be made, and returns its object.
+func (t *Traffic) register(o schedule.Owner) (*model.Resource, model.Object) {
 	t.mu.Lock()
 	t.owners[o.Name] = o
 	t.made++
 	made := t.made
 	t.mu.Unlock()
-	r, object := newOwner(o, made)
-	t.server.Create(r, object)
+	return newOwner(o, made)
 }
 
 // Remove removes an owner, and soon after it what it owns, as the garbage collector does.

@@ -49,18 +49,24 @@ type collections struct {
 	orphans, blocking map[types.UID]map[types.UID]bool
 }
 
-// judgeFamilies notes how the families stand after a change, and judges the end of an owner.
-func (j *Judge) judgeFamilies(truth model.Truth, r *model.Resource, old, now model.Object, at time.Time) {
-	c := &j.collections
-	if len(c.families) == 0 || !slices.Contains(familyKinds, r) {
-		return
-	}
+// familyObjects are all that may be owners and dependents.
+func familyObjects(truth model.Truth) map[types.UID]model.Object {
 	there := map[types.UID]model.Object{}
 	for _, kind := range familyKinds {
 		for _, o := range truth.List(kind) {
 			there[o.GetUID()] = o
 		}
 	}
+	return there
+}
+
+// judgeFamilies notes how the families stand after a change, and judges the end of an owner.
+func (j *Judge) judgeFamilies(truth model.Truth, r *model.Resource, old, now model.Object, at time.Time) {
+	c := &j.collections
+	if len(c.families) == 0 || !slices.Contains(familyKinds, r) {
+		return
+	}
+	there := familyObjects(truth)
 	if now != nil && now.GetDeletionTimestamp() != nil && (old == nil || old.GetDeletionTimestamp() == nil) {
 		c.begins(now, there)
 	}
@@ -129,12 +135,7 @@ func (j *Judge) judgeCollection(truth model.Truth, r *model.Request) {
 	if object == nil || !r.Deletes(object) || object.GetDeletionTimestamp() != nil {
 		return
 	}
-	there := map[types.UID]model.Object{}
-	for _, kind := range familyKinds {
-		for _, o := range truth.List(kind) {
-			there[o.GetUID()] = o
-		}
-	}
+	there := familyObjects(truth)
 	late, left := r.Arrived.Sub(j.began).Round(time.Millisecond), true
 	for _, ref := range object.GetOwnerReferences() {
 		owner := there[ref.UID]
@@ -151,10 +152,9 @@ func (j *Judge) judgeCollection(truth model.Truth, r *model.Request) {
 
 // endFamilies ends what is open.
 func (j *Judge) endFamilies(at time.Time) {
-	for since, spans := range map[*map[string]time.Time]map[string][]Span{&j.collections.garbage: j.record.Garbage, &j.collections.lingering: j.record.Lingering} {
-		for name, from := range *since {
-			spans[name] = append(spans[name], Span{From: from.Sub(j.began), For: at.Sub(from), Open: true})
-		}
+	for _, f := range j.collections.families {
+		leave(j.collections.garbage, j.record.Garbage, f.Name, at, j.began)
+		leave(j.collections.lingering, j.record.Lingering, f.Name, at, j.began)
 	}
 }
 

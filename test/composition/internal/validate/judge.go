@@ -235,6 +235,13 @@ func turn[K comparable](since map[K]time.Time, spans map[K][]Span, o K, bad bool
 	}
 }
 
+// leave ends a span that is open at the end of the run.
+func leave[K comparable](since map[K]time.Time, spans map[K][]Span, o K, at, began time.Time) {
+	if from, open := since[o]; open {
+		spans[o] = append(spans[o], Span{From: from.Sub(began), For: at.Sub(from), Open: true})
+	}
+}
+
 // judgeRevisions judges a pod that was made of a Deployment that recreates. Pods of another ReplicaSet that are no older than proofs may be
 // do not count, nor those that its controller made while it was told to have none.
 func (j *Judge) judgeRevisions(truth model.Truth, o model.Owner, made model.Object, at time.Time) {
@@ -387,11 +394,9 @@ func (j *Judge) End(waits []string) Record {
 	defer j.mu.Unlock()
 	at := time.Now()
 	for _, o := range j.owners {
-		for since, spans := range map[*map[model.Owner]time.Time]map[model.Owner][]Span{&j.untold: j.record.Untold, &j.undone: j.record.Undone, &j.excess: j.record.Excess} {
-			if from, open := (*since)[o]; open {
-				spans[o] = append(spans[o], Span{From: from.Sub(j.began), For: at.Sub(from), Open: true})
-			}
-		}
+		leave(j.untold, j.record.Untold, o, at, j.began)
+		leave(j.undone, j.record.Undone, o, at, j.began)
+		leave(j.excess, j.record.Excess, o, at, j.began)
 	}
 	j.endValues(at)
 	j.endServices(at)

@@ -203,12 +203,8 @@ func (j *Judge) endServices(at time.Time) {
 		for _, from := range j.services.lacked[owner] {
 			j.services.lackedFor(j, owner, from, at)
 		}
-		if from, open := j.services.missing[owner]; open {
-			j.record.Missing[owner] = append(j.record.Missing[owner], Span{From: from.Sub(j.began), For: at.Sub(from), Open: true})
-		}
-		if from, open := j.services.stray[owner]; open {
-			j.record.Stray[owner] = append(j.record.Stray[owner], Span{From: from.Sub(j.began), For: at.Sub(from), Open: true})
-		}
+		leave(j.services.missing, j.record.Missing, owner, at, j.began)
+		leave(j.services.stray, j.record.Stray, owner, at, j.began)
 	}
 }
 

@@ -321,13 +321,7 @@ func scaleOf(truth model.Truth, owner model.Owner) int {
 // endValues ends what is open.
 func (j *Judge) endValues(at time.Time) {
 	for _, value := range j.values.of {
-		for _, c := range []struct {
-			since map[schedule.Value]time.Time
-			spans map[schedule.Value][]Span
-		}{{j.values.withheld, j.record.Withheld}, {j.values.overdone, j.record.Overdone}} {
-			if from, open := c.since[value]; open {
-				c.spans[value] = append(c.spans[value], Span{From: from.Sub(j.began), For: at.Sub(from), Open: true})
-			}
-		}
+		leave(j.values.withheld, j.record.Withheld, value, at, j.began)
+		leave(j.values.overdone, j.record.Overdone, value, at, j.began)
 	}
 }

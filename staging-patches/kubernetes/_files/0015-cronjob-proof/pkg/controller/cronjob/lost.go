@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+	jobutil "k8s.io/kubernetes/pkg/controller/job/util"
 )
 
 // findLost adds to the status of a CronJob that is due the Job of an earlier run whose creation failed, if the server has it all the same and the
@@ -26,7 +27,7 @@ func (jm *ControllerV2) findLost(cronJob *batchv1.CronJob, due time.Time) (bool,
 	if err != nil && !errors.IsNotFound(err) {
 		return false, err
 	}
-	if err != nil || !metav1.IsControlledBy(job, cronJob) || inActiveList(cronJob, job.UID) || isFinished(jm, job) {
+	if err != nil || !metav1.IsControlledBy(job, cronJob) || inActiveList(cronJob, job.UID) || jobutil.IsJobFinished(job) {
 		jm.lost.forget(key)
 		return false, nil
 	}
@@ -36,11 +37,6 @@ func (jm *ControllerV2) findLost(cronJob *batchv1.CronJob, due time.Time) (bool,
 	}
 	cronJob.Status.Active = append(cronJob.Status.Active, *ref)
 	return true, nil
-}
-
-func isFinished(jm *ControllerV2, job *batchv1.Job) bool {
-	finished, _ := jm.getFinishedStatus(job)
-	return finished
 }
 
 // noting notes the Jobs of a CronJob whose creation fails.
