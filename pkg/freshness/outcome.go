@@ -135,6 +135,9 @@ type Proof struct {
 	RetryAfter time.Duration
 	// Err, if Unknown, is the cause. It may be nil.
 	Err error
+	// StaleAt, if Unknown, is when the cache was last shown to lack a change that it has not passed since: it is stale, whatever the
+	// server has now. It is zero if that is not known.
+	StaleAt time.Time
 }
 
 // Fresh is true only if the outcome is Proven.

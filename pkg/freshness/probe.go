@@ -48,7 +48,7 @@ func (p *Prover) ProveAtOnce(ctx context.Context, gvr schema.GroupVersionResourc
 	if proof, done := r.unprovable(); done {
 		return proof, nil
 	}
-	return r.shareQuiet(ctx, asOf, r.proveQuiet)
+	return r.answer(r.shareQuiet(ctx, asOf, r.proveQuiet))
 }
 
 const (
@@ -99,7 +99,7 @@ func (p *Prover) quietly(ctx context.Context, gvr schema.GroupVersionResource, a
 	if proof, done := r.unprovable(); done {
 		return proof, nil
 	}
-	return r.shareQuiet(ctx, asOf, func(ctx context.Context, fl *flight[Proof]) Proof {
+	return r.answer(r.shareQuiet(ctx, asOf, func(ctx context.Context, fl *flight[Proof]) Proof {
 		r.mu.Lock()
 		view, held := r.view, r.held
 		r.mu.Unlock()
@@ -110,7 +110,7 @@ func (p *Prover) quietly(ctx context.Context, gvr schema.GroupVersionResource, a
 			return r.proveQuiet(ctx, fl)
 		}
 		return prove(ctx, r, fl, view)
-	})
+	}))
 }
 
 // countedList is readList, counted as one request.

@@ -201,5 +201,5 @@ func (p *Prover) Prove(ctx context.Context, gvr schema.GroupVersionResource, asO
 		f := &failure{reason: reasonInFuture, retryAfter: asOf.Sub(now), err: fmt.Errorf("asked for a time %s from now", asOf.Sub(now))}
 		return f.proof(gvr), nil
 	}
-	return r.prove(ctx, asOf)
+	return r.answer(r.prove(ctx, asOf))
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // duringList does something while the proof's list is read: after the server has taken
@@ -142,6 +143,32 @@ func TestStaleForLonger(t *testing.T) {
 		require.Equal(w, 2, proof.Events)
 		require.Equal(w, time.Minute+500*time.Millisecond, proof.AtLeast)
 	})
+}
+
+// What a cache was shown to lack is known until it has passed it, whatever the server answers meanwhile.
+func TestStaleBeforeTheServerRefuses(t *testing.T) {
+	for name, heal := range map[string]func(w *world){
+		"until the cache has passed it":  func(w *world) { w.view.sync(111) },
+		"until another cache is tracked": func(w *world) { w.p.Register(leases, w.view) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Options{}, func(w *world) {
+				w.api.write("ns/a", "uid", false) // 111
+				require.Equal(w, Stale, w.prove(time.Now()).Outcome)
+				shown := time.Now()
+				w.fail(func(*http.Request) bool { return true }, 429, metav1.StatusReasonTooManyRequests, nil)
+				time.Sleep(time.Minute)
+				proof := w.prove(time.Now())
+				w.requireUnknown(proof, ReasonThrottled)
+				require.Equal(w, shown, proof.StaleAt)
+				proof, err := w.p.ProveAtOnce(w.Context(), leases, time.Now())
+				require.NoError(w, err)
+				require.Equal(w, shown, proof.StaleAt)
+				heal(w)
+				require.Zero(w, w.prove(time.Now()).StaleAt)
+			})
+		})
+	}
 }
 
 func TestManyPages(t *testing.T) {

@@ -85,10 +85,11 @@ func (r *resource) settled(q quiet, fence Fence) bool {
 
 // stale describes a cache that lacks events, the first of which is at rv.
 func (r *resource) stale(method Method, events int, rv string, fence Fence) Proof {
+	now := r.p.opts.Clock.Now()
 	r.mu.Lock()
 	storeRV := r.sample()
+	r.lacks.rv, r.lacks.at = rv, now
 	r.mu.Unlock()
-	now := r.p.opts.Clock.Now()
 	return Proof{
 		Resource: r.gvr, Outcome: Stale, Method: method, At: fence.TakenAt, ResourceVersion: rv,
 		Events: events, RVs: Distance(storeRV, fence.ResourceVersion),

@@ -57,6 +57,12 @@ type resource struct {
 	// no use in giving it time.
 	quietAt string
 
+	// lacks is the RV that the cache was last shown to lack, and when.
+	lacks struct {
+		rv string
+		at time.Time
+	}
+
 	// more is what the store was last found to have and a list not, and how far the first such list was.
 	more struct {
 		content
@@ -105,7 +111,7 @@ func (r *resource) register(view CacheView, source *rvtracker.Source) bool {
 		return false
 	}
 	r.view, r.source, r.counted = view, source, count{}
-	r.quiet, r.quietAt, r.maxStore, r.held = quiet{}, "", "", ""
+	r.quiet, r.quietAt, r.maxStore, r.held, r.lacks.rv = quiet{}, "", "", "", ""
 	return true
 }
 
@@ -273,7 +279,7 @@ func (r *resource) highBefore(f Fence) bool {
 func (r *resource) rewind(storeRV, fenceRV string) {
 	r.fences = nil
 	r.quiet, r.quietAt = quiet{}, ""
-	r.high.rv = ""
+	r.high.rv, r.lacks.rv = "", ""
 	r.epochAt, r.epochSeq = r.p.opts.Clock.Now(), r.seq
 	relisted := Less(storeRV, r.maxStore) && Passed(fenceRV, storeRV)
 	r.maxStore = ""
@@ -303,6 +309,16 @@ func (r *resource) takenSince(then time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.fences) > 0 && r.fences[len(r.fences)-1].TakenAt.After(then)
+}
+
+// answer adds to a proof that is Unknown when the cache was last shown to lack what it still lacks.
+func (r *resource) answer(proof Proof, err error) (Proof, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if proof.Outcome == Unknown && r.lacks.rv != "" && !Passed(r.sample(), r.lacks.rv) {
+		proof.StaleAt = r.lacks.at
+	}
+	return proof, err
 }
 
 // behindFor is a lower bound on how long a change at rv has been committed.

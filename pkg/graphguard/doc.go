@@ -13,7 +13,7 @@
 //   - No owner waits for ever, and none holds a worker. A resource that cannot be proven holds up only owners that may have
 //     dependents of it: for 5 min if its cache is shown to be stale, and 1 min if nothing can be told. A custom resource does for
 //     1 min and 10 s; while nothing can be told of it, all owners together for those 10 s. A cache of which nothing can be told
-//     any more still counts as stale for owners that came less than the longer time after it was last shown to be.
+//     any more still counts as stale for owners that came less than the longer time after it was last shown to be, by whoever asked.
 //   - Each resource is proven at most once in 2 s, whatever the number of owners. Custom resources are asked
 //     about at 30 a second.
 //   - An object that a relist shows under the name of one that is gone is told to the graph as gone and come.

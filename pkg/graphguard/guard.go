@@ -182,6 +182,8 @@ func (g *Guard) settle(f *followed, asOf time.Time, proof freshness.Proof, reach
 		f.asking.failing, f.asking.stale = time.Time{}, time.Time{}
 	case proof.Outcome == freshness.Stale:
 		f.asking.stale = f.asking.ended
+	case proof.StaleAt.After(f.asking.stale):
+		f.asking.stale = proof.StaleAt
 	}
 	put := 0
 	var ready []func()

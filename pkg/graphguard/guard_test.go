@@ -285,6 +285,27 @@ func TestAnOwnerWaitsForALimitedTime(t *testing.T) {
 	}
 }
 
+// A cache may be shown to be stale by others before an owner comes, and nothing more can be told.
+func TestAnOwnerComesAfterACacheWasShownStale(t *testing.T) {
+	for name, test := range map[string]struct{ ago, want time.Duration }{
+		"a moment ago": {time.Second, customStale},
+		"long ago":     {2 * customStale, heldFailing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, pods, gadgets)
+				began := time.Now()
+				proof := down
+				proof.StaleAt = began.Add(-test.ago)
+				w.says(gadgets, proof)
+				require.False(t, w.proven("a"))
+				<-w.again
+				require.InDelta(t, test.want.Seconds(), time.Since(began).Seconds(), 3)
+			})
+		})
+	}
+}
+
 // While a custom resource stays broken, it holds up nobody else, and is in use again once it is mended.
 func TestABrokenCustomResourceHoldsUpAllOwnersTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

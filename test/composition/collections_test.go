@@ -62,6 +62,22 @@ func TestOwnerIsReplacedUnseen(t *testing.T) {
 	}
 }
 
+// The monitor ends the stalled watch of a custom resource shortly before that would have gone on, and the server refuses another, and proofs. What the
+// cache was shown to lack is known all the same. It is shown 12.5 s after the hold began, and the watch is ended 2.5 s later: the server refuses from
+// between the two.
+func TestOrphansOfAnEndedWatch(t *testing.T) {
+	s := schedule.Schedule{Nodes: 2, Monitor: true, Settle: 2 * time.Minute, Families: []schedule.Family{{Kind: "ReplicaSet", Name: "family", Replicas: 2, ConfigMaps: 1}}, Steps: []schedule.Step{
+		{At: 60 * time.Second, Action: schedule.Hold, Target: "widgets", For: 25 * time.Second},
+		{At: 64 * time.Second, Action: schedule.AddDependent, Target: "family", N: 1},
+		{At: 74 * time.Second, Action: schedule.Throttle, Target: "widgets", For: 44 * time.Second, N: 10},
+		{At: 88 * time.Second, Action: schedule.RemoveOwner, Target: "family", N: 2},
+	}}
+	stock, ours := both(t, s)
+	require.Empty(t, stock.Unjustified)
+	require.Empty(t, ours.Unjustified)
+	require.Less(t, longest(ours.Lingering["family"]), 45*time.Second)
+}
+
 // A ReplicaSet whose pods are not seen is not gone before them where its deletion is to wait for them, as on stock.
 func TestForegroundDeletionOfWhatIsNotSeen(t *testing.T) {
 	s := orphaning(schedule.Family{Kind: "ReplicaSet", Name: "family"}, "pods", 20*time.Second)

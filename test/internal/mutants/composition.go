@@ -99,6 +99,11 @@ func composition() []Tested {
 			Old: "if gone, replaced := replacedBy(was, object); replaced {",
 			New: "if gone, replaced := replacedBy(was, object); replaced && false {",
 		}},
+		{Package: compositionTests, Test: "TestOrphansOfAnEndedWatch", Mutant: Mutant{
+			Name: "stale-at", Protection: "what a cache was shown to lack is known while the server refuses to answer", File: "pkg/freshness/resource.go",
+			Old: "	if proof.Outcome == Unknown && r.lacks.rv",
+			New: "	if proof.Outcome == Proven && r.lacks.rv",
+		}},
 		{Mutant: mustFind("live-nodes"), Package: compositionTests, Test: "TestServiceOnANodeThatIsNotSeen"},
 		{Package: compositionTests, Test: "TestServiceOnANodeThatIsReadSlowly", Mutant: Mutant{
 			Name: "late-read", Protection: "an object that is read too slowly for one who asks counts as found for the next", File: "pkg/livereads/confirm.go",

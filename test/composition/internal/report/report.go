@@ -6,7 +6,6 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
@@ -21,19 +20,7 @@ type finding struct {
 }
 
 // open are the findings that are not mended. An entry goes with its mend.
-var open = []finding{{
-	// The monitor ends a stalled watch of a custom resource shortly before that would have gone on, the new one is refused with 429, and nothing can
-	// be proven either: after 10 s the owner goes on without. Stock's watch has brought the dependent by then.
-	name: "a dependent of a custom resource whose watch is ended while the server refuses another",
-	explains: func(s schedule.Schedule, v validate.Violation) bool {
-		on := func(actions ...schedule.Action) bool {
-			return slices.ContainsFunc(s.Steps, func(step schedule.Step) bool {
-				return slices.Contains(actions, step.Action) && step.Target == "widgets"
-			})
-		}
-		return v.Rule == validate.Orphaned && strings.Contains(v.Text, " Widget ") && s.Monitor && on(schedule.Hold) && on(schedule.Throttle, schedule.Broken)
-	},
-}}
+var open []finding
 
 // Unknown are the violations that no open finding explains.
 func Unknown(s schedule.Schedule, all []validate.Violation) []validate.Violation {
