@@ -110,14 +110,15 @@ func (f fit) errorAt(turns []turn) float64 {
 	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
 }
 
-// leftOut is how wrong a fit to all other sizes is at one.
+// leftOut is how wrong a fit to all other sizes is at one, or why there is none.
 type leftOut struct {
 	nodes int
 	wrong float64
+	err   error
 }
 
 // leaveOut checks a formula at each size.
-func leaveOut(turns []turn, quantity string, variables []string) (out []leftOut, err error) {
+func leaveOut(turns []turn, quantity string, variables []string) (out []leftOut) {
 	for _, size := range sizesOf(turns) {
 		var others, these []turn
 		for _, t := range turns {
@@ -127,11 +128,12 @@ func leaveOut(turns []turn, quantity string, variables []string) (out []leftOut,
 				others = append(others, t)
 			}
 		}
-		f, err := fitTo(others, quantity, variables)
-		if err != nil {
-			return nil, fmt.Errorf("without %d nodes: %w", size, err)
+		checked := leftOut{nodes: size}
+		var f fit
+		if f, checked.err = fitTo(others, quantity, variables); checked.err == nil {
+			checked.wrong = f.errorAt(these)
 		}
-		out = append(out, leftOut{size, f.errorAt(these)})
+		out = append(out, checked)
 	}
-	return out, nil
+	return out
 }

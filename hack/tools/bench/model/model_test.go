@@ -82,13 +82,9 @@ func TestRecovers(t *testing.T) {
 		if len(f.fixed) != 1 || f.fixed[0] != caches {
 			t.Errorf("%s: %v are the same in all turns, want caches", f.quantity, f.fixed)
 		}
-		checked, err := leaveOut(all, formulas[i].quantity, formulas[i].variables)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, l := range checked {
-			if l.wrong > 1e-9 {
-				t.Errorf("%s: without %d nodes it is wrong by %g", f.quantity, l.nodes, l.wrong)
+		for _, l := range leaveOut(all, formulas[i].quantity, formulas[i].variables) {
+			if l.err != nil || l.wrong > 1e-9 {
+				t.Errorf("%s: without %d nodes it is wrong by %g: %v", f.quantity, l.nodes, l.wrong, l.err)
 			}
 		}
 	}
@@ -105,11 +101,10 @@ func TestLeaveOut(t *testing.T) {
 		all = append(all, turns...)
 	}
 	worst := func() (wrong float64) {
-		checked, err := leaveOut(all, memory, []string{nodes, pods, caches})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, l := range checked {
+		for _, l := range leaveOut(all, memory, []string{nodes, pods, caches}) {
+			if l.err != nil {
+				t.Fatal(l.err)
+			}
 			wrong = max(wrong, l.wrong)
 		}
 		return wrong
@@ -137,6 +132,23 @@ func TestPage(t *testing.T) {
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in\n%s", want, got)
+		}
+	}
+}
+
+// TestNoFitWithoutASize: what one size alone tells apart has no fit without it, and one with it.
+func TestNoFitWithoutASize(t *testing.T) {
+	var all []turn
+	for _, n := range []float64{100, 300, 1000} {
+		all = append(all, turn{nodes: int(n), has: map[string]float64{nodes: n, pods: n}, cost: map[string]float64{memory: 3 * n}})
+	}
+	all = append(all, turn{nodes: 1000, has: map[string]float64{nodes: 1000, pods: 400}, cost: map[string]float64{memory: 2400}})
+	if _, err := fitTo(all, memory, []string{nodes, pods}); err != nil {
+		t.Error(err)
+	}
+	for _, l := range leaveOut(all, memory, []string{nodes, pods}) {
+		if (l.err != nil) != (l.nodes == 1000) {
+			t.Errorf("without %d nodes: %v", l.nodes, l.err)
 		}
 	}
 }

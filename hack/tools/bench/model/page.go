@@ -48,13 +48,13 @@ func page(all []turn) (string, error) {
 			if err != nil {
 				return "", fmt.Errorf("arm %s: %w", arm, err)
 			}
-			checked, err := leaveOut(turns, formula.quantity, formula.variables)
-			if err != nil {
-				return "", fmt.Errorf("arm %s: %w", arm, err)
-			}
 			var wrong []string
-			for _, l := range checked {
-				wrong = append(wrong, fmt.Sprintf("%.0f %% at %d", 100*l.wrong, l.nodes))
+			for _, l := range leaveOut(turns, formula.quantity, formula.variables) {
+				if l.err != nil {
+					wrong = append(wrong, fmt.Sprintf("no fit without %d", l.nodes))
+				} else {
+					wrong = append(wrong, fmt.Sprintf("%.0f %% at %d", 100*l.wrong, l.nodes))
+				}
 			}
 			fmt.Fprintf(&out, "| %s | %s | %s |", arm, f, strings.Join(wrong, ", "))
 			for _, size := range extended {
