@@ -18,6 +18,8 @@ const (
 	leases = "lease renewal a second"
 	writes = "write a second"
 	caches = "cache"
+	// looks are the nodes that the DaemonSet controller has looked at: all of them for each status that it has written.
+	looks = "node that a DaemonSet's sync looks at a second"
 )
 
 // Quantities: what a turn costs.
@@ -36,7 +38,7 @@ var formulas = []struct {
 	variables []string
 }{
 	{requests, []string{leases, writes, caches}},
-	{cpu, []string{leases, writes, caches}},
+	{cpu, []string{leases, writes, looks, caches}},
 	{memory, []string{nodes, pods, caches}},
 }
 

@@ -15,9 +15,11 @@ var arms = []string{"U0", "U1", "P"}
 
 const (
 	// podsPerNode and writeRate are assumed of a cluster that was not measured: a tenth of the 110 pods that a kubelet
-	// takes by default, and all writes that kube-controller-manager may make at the benchmarks' rate limit.
+	// takes by default, and all writes that kube-controller-manager may make at the benchmarks' rate limit. statusRate of them are
+	// the status of a DaemonSet on all nodes.
 	podsPerNode = 11
 	writeRate   = 100
+	statusRate  = 3
 )
 
 // extended are the sizes that the model is extended to.
@@ -64,9 +66,9 @@ func page(all []turn) (string, error) {
 		}
 	}
 	fmt.Fprintf(&out, `
-The last columns assume upstream's leases, %d pods a node, %d writes a second, as many caches as were measured, an apiserver and an
+The last columns assume upstream's leases, %d pods a node, %d writes a second, of which %d are the status of a DaemonSet on all nodes, as many caches as were measured, an apiserver and an
 etcd that keep up, and that what was linear up to %d nodes stays so.
-`, podsPerNode, writeRate, slices.Max(sizesOf(all)))
+`, podsPerNode, writeRate, statusRate, slices.Max(sizesOf(all)))
 	return out.String(), nil
 }
 
@@ -78,6 +80,7 @@ func assumed(size int, turns []turn) map[string]float64 {
 	}
 	return map[string]float64{
 		nodes: float64(size), pods: float64(size * podsPerNode), leases: renewals(size, upstreamLease), writes: writeRate, caches: most,
+		looks: float64(size * statusRate),
 	}
 }
 

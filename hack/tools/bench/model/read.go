@@ -88,10 +88,10 @@ func read(folder string) ([]turn, error) {
 	var out []turn
 	for lines := json.NewDecoder(samples); ; {
 		var s struct {
-			Benchmark, Arm string
-			Warmup         bool
-			Seconds        float64
-			Figures        map[string]float64
+			Benchmark, Arm    string
+			Warmup            bool
+			Seconds           float64
+			Figures, KCMCalls map[string]float64
 		}
 		switch err := lines.Decode(&s); {
 		case errors.Is(err, io.EOF):
@@ -116,6 +116,7 @@ func read(folder string) ([]turn, error) {
 			has: map[string]float64{
 				nodes: float64(b.Nodes), pods: float64(b.pods()), leases: renewed,
 				writes: s.Figures["kcm-writes"] / s.Seconds, caches: s.Figures["kcm-caches"],
+				looks: float64(b.Nodes) * s.KCMCalls["update daemonsets/status"] / s.Seconds,
 			},
 			cost: map[string]float64{
 				requests: s.Figures["api-calls"] / s.Seconds, cpu: s.Figures["kcm-cpu-sec"] / s.Seconds,
