@@ -331,7 +331,7 @@ func (p *player) clear(fault *faultproxy.Fault, blinds bool, from time.Time) {
 	}
 }
 
-// heal waits for the faults to end and gives back every node.
+// heal waits for the faults to end and gives back every node. The truth has what it did when it returns.
 func (p *player) heal(ctx context.Context) error {
 	err := rig.Wait(ctx, time.Minute, "the faults to end", func() (bool, error) {
 		p.mu.Lock()
@@ -349,7 +349,10 @@ func (p *player) heal(ctx context.Context) error {
 	if err := p.Cluster.Nodes().Revive(ctx, p.deaths.Nodes.UnsortedList()...); err != nil {
 		return err
 	}
-	return p.Cluster.Nodes().WaitReady(ctx, p.Cluster.Nodes().Names()...)
+	if err := p.Cluster.Nodes().WaitReady(ctx, p.Cluster.Nodes().Names()...); err != nil {
+		return err
+	}
+	return p.Truth.Sync(ctx)
 }
 
 // done returns nil if the cluster is in the end state that the schedule asks for.
