@@ -132,6 +132,9 @@ func (s *Store) ForgetReading(key string) {
 	for owner := range s.waiting[key] {
 		delete(s.ahead, owner)
 		delete(s.refused, owner)
+		if r, waits := s.held.parked(holdAction, owner).(*refusal); waits {
+			r.forgotten = true
+		}
 	}
 	delete(s.waiting, key)
 }

@@ -177,3 +177,34 @@ func TestWaitingValuesAreForgotten(t *testing.T) {
 		require.Empty(t, store.refused)
 	})
 }
+
+// A value whose object goes while it waits leaves nothing behind, also when the wait ends later.
+func TestAWaitThatOutlivesItsObjectLeavesNothing(t *testing.T) {
+	for name, p := range map[string]Prover{
+		"stale":      &verdicts{of: map[schema.GroupResource]freshness.Proof{pods: stale}},
+		"slow proof": lateProof{},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, queue := readingStore(t.Context(), p)
+				ctx := consistency.WithReading(t.Context(), store, "ns/gone")
+				require.Error(t, consistency.ProvePass(ctx, "pods", pods))
+				store.ForgetReading("ns/gone")
+				<-queue                        // The wait has ended: the controller looks for the object,
+				store.ForgetReading("ns/gone") // and finds none.
+				require.Empty(t, store.waiting)
+				require.Empty(t, store.refused)
+				require.Empty(t, store.ahead)
+				require.Empty(t, store.held.owners[holdAction])
+			})
+		})
+	}
+}
+
+// lateProof proves what it is asked for after two seconds.
+type lateProof struct{ *verdicts }
+
+func (lateProof) Prove(context.Context, schema.GroupResource, time.Time) freshness.Proof {
+	time.Sleep(2 * time.Second)
+	return fresh
+}

@@ -110,6 +110,8 @@ type refusal struct {
 	refuted string
 	// by is whose action it is.
 	by *Store
+	// forgotten says that its object has gone meanwhile: the wait leaves nothing behind.
+	forgotten bool
 }
 
 func (r *refusal) list(controller string, owner types.NamespacedName, out *stalenessz.Longest) {
@@ -511,7 +513,11 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *refusa
 		if !proven {
 			r.asOf = time.Time{}
 		}
-		s.refused[owner] = r
+		if r.forgotten {
+			delete(s.ahead, owner)
+		} else {
+			s.refused[owner] = r
+		}
 		s.mu.Unlock()
 		s.wake(owner)
 	}()
