@@ -30,7 +30,10 @@ var (
 	stale  = freshness.Proof{Outcome: freshness.Stale, Events: 3}
 	denied = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonForbidden}
 	absent = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNotFound}
-	down   = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNoServer}
+	// busyForLong asks to wait for longer than an owner waits, and notSynced is of a cache without its first list.
+	busyForLong = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonThrottled, RetryAfter: time.Hour}
+	notSynced   = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNotSynced}
+	down        = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNoServer}
 )
 
 // script is a prover that answers for each resource what it is told to, and lets waiters go on demand.
@@ -149,6 +152,12 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 		"cannot ever be had": {first: absent},
 		"forbidden by an apiserver that has just started": {first: denied, waits: true},
 		"forbidden for long":                              {first: denied, after: freshness.HopelessAfter},
+		"stale for a while":                               {first: stale, waits: true, after: startStale - time.Second},
+		"stale for long":                                  {first: stale, after: startStale},
+		"proofs fail for a while":                         {first: down, waits: true, after: startUnknown - time.Second},
+		"proofs fail for long":                            {first: down, after: startUnknown},
+		"server asks to wait for longer":                  {first: busyForLong, after: startUnknown},
+		"no first list for long":                          {first: notSynced, waits: true, after: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

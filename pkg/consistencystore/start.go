@@ -18,8 +18,15 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
-// retryStart is how often the caches are looked at before a controller's first reconcile.
-const retryStart = 100 * time.Millisecond
+const (
+	// retryStart is how often the caches are looked at before a controller's first reconcile.
+	retryStart = 100 * time.Millisecond
+	// startUnknown and startStale are for how long owners wait for a proof while nothing can be told of a cache, and while
+	// it is shown to be stale. Then they are reconciled as upstream's; disruptive actions still need the proof. A server
+	// may refuse proofs for ever and take writes all the same.
+	startUnknown = time.Minute
+	startStale   = 5 * time.Minute
+)
 
 // start holds a controller's first reconciles back until its caches are proven to be as new as the
 // moment at which this process became leader: what an earlier leader wrote is recorded nowhere else
@@ -80,11 +87,12 @@ func (s *start) check(owner types.NamespacedName) error {
 }
 
 // run proves the caches of the resources one by one, then wakes who waited. It gives up on a resource
-// of which nothing can ever be proven.
+// of which nothing can ever be proven, or could be for long.
 func (s *start) run(ctx context.Context, p Prover, since time.Time, resources []schema.GroupResource, wake func(types.NamespacedName)) {
 	logger := klog.FromContext(ctx)
+	began := time.Now()
 	for _, resource := range resources {
-		if err := s.prove(ctx, p, since, resource); err != nil {
+		if err := s.prove(ctx, p, since, resource, &began); err != nil {
 			if ctx.Err() != nil {
 				return
 			}
@@ -100,14 +108,23 @@ func (s *start) run(ctx context.Context, p Prover, since time.Time, resources []
 	}
 }
 
-func (s *start) prove(ctx context.Context, p Prover, since time.Time, resource schema.GroupResource) error {
-	began, told := time.Now(), false
+// prove returns nil once the cache is proven. All resources together are waited for since began, which is put off while one
+// is seen to have no first list: until then no controller starts on it.
+func (s *start) prove(ctx context.Context, p Prover, since time.Time, resource schema.GroupResource, began *time.Time) error {
+	asked, told, limit := time.Now(), false, startUnknown
 	for {
 		proof := p.Prove(ctx, resource, since)
+		if proof.Reason == freshness.ReasonNotSynced {
+			*began = time.Now()
+		}
+		if proof.Outcome == freshness.Stale {
+			limit = startStale
+		}
+		left := limit - time.Since(*began)
 		switch {
 		case proof.Fresh():
 			return nil
-		case proof.Hopeless(began):
+		case proof.Hopeless(asked), left <= 0:
 			return fmt.Errorf("%s", proof)
 		case !told && proof.Outcome == freshness.Stale:
 			told = true
@@ -119,7 +136,7 @@ func (s *start) prove(ctx context.Context, p Prover, since time.Time, resource s
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(max(retryStart, proof.RetryAfter)):
+		case <-time.After(min(max(retryStart, proof.RetryAfter), left)):
 		}
 	}
 }

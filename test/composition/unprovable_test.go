@@ -6,6 +6,7 @@ package composition
 import (
 	"cmp"
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
@@ -156,4 +158,44 @@ func TestNothingCanBeProvenForAnHour(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Where nothing can be proven from the start on, owners are reconciled all the same after a minute, and the page shows until then why they are not.
+func TestNothingCanBeProvenFromTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := model.New()
+		f := faults.New(server)
+		server.Fate = f.Fate
+		s := schedule.Schedule{Nodes: 3}
+		for _, kind := range kinds {
+			s.Owners = append(s.Owners, schedule.Owner{Kind: kind, Name: strings.ToLower(kind), Replicas: 3})
+		}
+		tr := traffic.Start(server, s)
+		server.Changed = func(_ model.Truth, _ *model.Resource, old, now model.Object) { tr.Changed(old, now) }
+		f.Do(schedule.Step{Action: schedule.Unprovable, For: time.Hour}, tr.After)
+		manager, err := arms.Start(context.Background(), arms.Ours, server, arms.Flags{})
+		require.NoError(t, err)
+		defer func() {
+			tr.End()
+			manager.Stop()
+		}()
+		reconciled := func() map[string]bool {
+			owners := map[string]bool{}
+			server.Look(func(truth model.Truth) {
+				for _, o := range truth.List(model.Pods) {
+					owners[metav1.GetControllerOf(o).Kind] = true
+				}
+			})
+			return owners
+		}
+		time.Sleep(50 * time.Second)
+		require.Empty(t, reconciled())
+		for _, w := range manager.Waits() {
+			require.NotEmpty(t, w.Why)
+		}
+		require.Len(t, manager.Waits(), len(kinds))
+		time.Sleep(30 * time.Second)
+		require.Len(t, reconciled(), len(kinds))
+		require.Empty(t, manager.Waits())
+	})
 }
