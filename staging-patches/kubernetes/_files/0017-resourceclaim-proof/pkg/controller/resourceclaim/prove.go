@@ -36,7 +36,16 @@ func (ec *Controller) newConsistencyStore(pods v1informers.PodInformer, podGroup
 	return store
 }
 
-// needsNone reports whether nothing may be reserved for the pod, as it would be dropped again at once, over and over.
+// enqueueReplaced has the claims of a pod looked at that is gone, where a relist shows another pod under its name.
+func (ec *Controller) enqueueReplaced(logger klog.Logger, old, updated any) {
+	was, wasPod := old.(*v1.Pod)
+	is, isPod := updated.(*v1.Pod)
+	if wasPod && isPod && was.UID != is.UID && consistencyutil.Proves(ec.consistencyStore) {
+		ec.enqueuePod(logger, old, true)
+	}
+}
+
+// needsNone reports whether nothing may be generated or reserved for the pod, as that would be deleted or dropped again at once, over and over.
 func (ec *Controller) needsNone(pod *v1.Pod) bool {
 	return consistencyutil.Proves(ec.consistencyStore) && isPodDone(pod)
 }
