@@ -33,6 +33,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/nodelifecycle"
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 	"k8s.io/kubernetes/pkg/controller/replication"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim"
 	"k8s.io/kubernetes/pkg/controller/statefulset"
 	"k8s.io/kubernetes/pkg/controller/tainteviction"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
@@ -68,6 +69,7 @@ const (
 	// endpointsPerSlice is how many endpoints a slice has at most.
 	endpointsPerSlice = 100
 	secondaryRate     = 0.01
+	claimWorkers      = 50
 	largeCluster      = 50
 	unhealthyZone     = 0.55
 	// Grace is for how long a node may be silent.
@@ -112,6 +114,8 @@ type Flags struct {
 	Slices bool
 	// Collector says that the garbage collector runs, too.
 	Collector bool
+	// Claims says that the controller of resource claims runs, too.
+	Claims bool
 	// QPS, unless 0, is how many requests a second each client may send, in place of the default.
 	QPS int
 }
@@ -219,6 +223,14 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		run = append(run, func(ctx context.Context) { slices.Run(ctx, workers) })
 		m.parts = append(m.parts, slices)
 	}
+	if flags.Claims {
+		claims, err := claimController(ctx, builder, ofController(names.ResourceClaimController))
+		if err != nil {
+			return nil, err
+		}
+		run = append(run, func(ctx context.Context) { claims.Run(ctx, claimWorkers) })
+		m.parts = append(m.parts, claims)
+	}
 	informersStarted := make(chan struct{})
 	if flags.Guards {
 		guards, parts, err := buildGuards(ctx, builder, ofController, typed, observed, informersStarted, flags.Ended)
@@ -321,6 +333,19 @@ func sliceController(ctx context.Context, builder clientbuilder.ControllerClient
 	}
 	core := f.Core().V1()
 	return endpointslice.NewController(ctx, core.Pods(), core.Services(), core.Nodes(), f.Discovery().V1().EndpointSlices(), endpointsPerSlice, client, 0), nil
+}
+
+// claimController makes the controller of resource claims.
+func claimController(ctx context.Context, builder clientbuilder.ControllerClientBuilder, f informers.SharedInformerFactory) (*resourceclaim.Controller, error) {
+	client, err := builder.Client(model.ClaimClient)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", model.ClaimClient, err)
+	}
+	claims, err := resourceclaim.NewController(klog.FromContext(ctx), client, f.Core().V1().Pods(), f.Scheduling().V1beta1().PodGroups(), f.Resource().V1().ResourceClaims(), f.Resource().V1().ResourceClaimTemplates())
+	if err != nil {
+		return nil, fmt.Errorf("controller of resource claims: %w", err)
+	}
+	return claims, nil
 }
 
 // Parts are the manager's controllers, factories of informers and, on our arm, wiring: all that keeps something.

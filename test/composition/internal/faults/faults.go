@@ -112,7 +112,7 @@ func (f *Faults) Fate(r *model.Request) (fate model.Fate) {
 	return fate
 }
 
-// createsFor says that a request makes a pod of the owner, or a Job of the CronJob.
+// createsFor says that a request makes a pod of the owner, a Job of the CronJob, or a claim of the pod.
 func createsFor(r *model.Request, owner string) bool {
-	return (r.Resource == model.Pods || r.Resource == model.Jobs) && r.Verb == "create" && r.Subresource == "" && r.Owner.Name == owner
+	return (r.Resource == model.Pods || r.Resource == model.Jobs || r.Resource == model.ResourceClaims) && r.Verb == "create" && r.Subresource == "" && r.Owner.Name == owner
 }

@@ -61,12 +61,17 @@ func (s *Server) deleteAll(r *Request) ([]byte, error) {
 // Discover is what the server's discovery says of the namespaced resources.
 func Discover() ([]*metav1.APIResourceList, error) {
 	return discover(func(r *Resource) bool {
-		return r.Namespaced && r != CronJobs && r != Services && r != Slices && r != ConfigMaps // which run in histories of their own
+		return r.Namespaced && r != CronJobs && r != Services && r != Slices && r != ConfigMaps && !devices(r) // which run in histories of their own
 	}), nil
 }
 
-// DiscoverAll is what the server's discovery says.
-func DiscoverAll() []*metav1.APIResourceList { return discover(func(*Resource) bool { return true }) }
+// DiscoverAll is what the server's discovery says of all but what is about devices.
+func DiscoverAll() []*metav1.APIResourceList {
+	return discover(func(r *Resource) bool { return !devices(r) })
+}
+
+// devices says that a resource is about devices, for which histories of their own run, without a garbage collector.
+func devices(r *Resource) bool { return r == ResourceClaims || r == ClaimTemplates }
 
 func discover(of func(*Resource) bool) (out []*metav1.APIResourceList) {
 	byGroup := map[string]*metav1.APIResourceList{}

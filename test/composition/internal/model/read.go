@@ -54,11 +54,12 @@ func (s *Server) Look(f func(Truth)) {
 }
 
 // DeploymentClient is the name of the client that writes ReplicaSets for Deployments, CronJobClient of the one that writes Jobs for
-// CronJobs, SliceClient of the one that writes EndpointSlices for Services.
+// CronJobs, SliceClient of the one that writes EndpointSlices for Services, ClaimClient of the one that writes ResourceClaims for pods.
 const (
 	DeploymentClient = "deployment-controller"
 	CronJobClient    = "cronjob-controller"
 	SliceClient      = "endpointslice-controller"
+	ClaimClient      = "resource-claim-controller"
 )
 
 func (s *Server) ownerOf(r *Request) Owner {
@@ -66,7 +67,8 @@ func (s *Server) ownerOf(r *Request) Owner {
 	ofDeployment := r.Resource == ReplicaSets && strings.Contains(r.Agent, DeploymentClient)
 	ofCronJob := r.Resource == Jobs && strings.Contains(r.Agent, CronJobClient)
 	ofService := r.Resource == Slices && strings.Contains(r.Agent, SliceClient)
-	if r.Resource != Pods && r.Resource != Revisions && !ofDeployment && !ofCronJob && !ofService {
+	ofPod := r.Resource == ResourceClaims && r.Verb == "create"
+	if r.Resource != Pods && r.Resource != Revisions && !ofDeployment && !ofCronJob && !ofService && !ofPod {
 		return Owner{r.Kind, key}
 	}
 	if (ofCronJob || ofService) && r.Verb != "create" {

@@ -67,7 +67,7 @@ func (s *Server) write(r *Request) ([]byte, error) {
 	return r.encoding.object(s.update(r.Resource, old, changed)), nil
 }
 
-// patched applies a strategic merge patch, or a merge patch.
+// patched applies a strategic merge patch, or a merge patch. What the only manager of some fields applies is merged, too.
 func (r *Request) patched(old Object) (Object, error) {
 	original, err := json.Marshal(old)
 	if err != nil {
@@ -76,7 +76,7 @@ func (r *Request) patched(old Object) (Object, error) {
 	out := reflect.New(r.object).Interface().(Object)
 	var data []byte
 	switch types.PatchType(r.contentType) {
-	case types.StrategicMergePatchType:
+	case types.StrategicMergePatchType, types.ApplyYAMLPatchType:
 		data, err = strategicpatch.StrategicMergePatch(original, r.body, out)
 	case types.MergePatchType:
 		data, err = jsonpatch.MergePatch(original, r.body)

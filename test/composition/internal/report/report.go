@@ -81,6 +81,13 @@ func Records(s schedule.Schedule, stock, ours validate.Record) string {
 	if len(s.Families) > 0 {
 		fmt.Fprintf(&b, "garbage collector, stock: %v, ours: %v\n", stock.Collecting, ours.Collecting)
 	}
+	for _, c := range validate.ClaimNames(s) {
+		fmt.Fprintf(&b, "%s\n    lacking, stock: %v\n    lacking, ours:  %v\n    kept, stock: %v\n    kept, ours:  %v\n",
+			c, stock.Lacking[c], ours.Lacking[c], stock.Kept[c], ours.Kept[c])
+	}
+	if len(s.Claimers) > 0 {
+		fmt.Fprintf(&b, "controller of claims, stock: %v, ours: %v\n%s\nstock:\n%s\n", stock.Claiming, ours.Claiming, ours.Claims, stock.Claims)
+	}
 	fmt.Fprintf(&b, "proofs: %v\nunjustified, stock: %v\n", ours.Probes, stock.Unjustified)
 	return b.String()
 }

@@ -104,6 +104,8 @@ type Schedule struct {
 	LateNodes int       `json:",omitempty"`
 	// Families are what the garbage collector looks after.
 	Families []Family `json:",omitempty"`
+	// Claimers are pods that claim devices.
+	Claimers []Claimer `json:",omitempty"`
 	Steps    []Step
 	// Settle is how long the run goes on after the last step is over.
 	Settle time.Duration
@@ -120,7 +122,7 @@ func (s Schedule) End() time.Duration {
 
 func (s Schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, %d requests a second (0: by default), settle %s, %+v, %d ended, %+v, %+v, %+v, %+v, %d nodes come later, %+v\n", s.Seed, s.Nodes, s.Monitor, s.QPS, s.Settle, s.Owners, s.Ended, s.Tenants, s.Budgets, s.CronJobs, s.Services, s.LateNodes, s.Families)
+	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, %d requests a second (0: by default), settle %s, %+v, %d ended, %+v, %+v, %+v, %+v, %d nodes come later, %+v, %+v\n", s.Seed, s.Nodes, s.Monitor, s.QPS, s.Settle, s.Owners, s.Ended, s.Tenants, s.Budgets, s.CronJobs, s.Services, s.LateNodes, s.Families, s.Claimers)
 	for _, step := range s.Steps {
 		fmt.Fprintln(&b, step)
 	}
@@ -157,7 +159,7 @@ func (s Schedule) Save(path string) error {
 	return nil
 }
 
-// Shrink looks for a smaller schedule that still fails: fewer steps, then fewer owners and families, then shorter steps. The
+// Shrink looks for a smaller schedule that still fails: fewer steps, then fewer owners, families and claimers, then shorter steps. The
 // schedule itself must fail. fails is called at most budget times.
 func (s Schedule) Shrink(budget int, fails func(Schedule) bool) Schedule {
 	try := func(candidate Schedule) bool {
@@ -190,6 +192,13 @@ func (s Schedule) Shrink(budget int, fails func(Schedule) bool) Schedule {
 	for i := 0; i < len(s.Families); {
 		candidate := s
 		candidate.Families = slices.Delete(slices.Clone(s.Families), i, i+1)
+		if !try(candidate) {
+			i++
+		}
+	}
+	for i := 0; i < len(s.Claimers); {
+		candidate := s
+		candidate.Claimers = slices.Delete(slices.Clone(s.Claimers), i, i+1)
 		if !try(candidate) {
 			i++
 		}

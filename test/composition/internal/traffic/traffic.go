@@ -49,6 +49,7 @@ type Traffic struct {
 	addressed  bool
 	selectable []string
 	families   []*family
+	claimers   []schedule.Claimer
 	n          map[string]int // pods of each owner that were scheduled; under the server's lock
 	// unscheduled has the pods that no node was fit for, until a node changes; under the server's lock.
 	unscheduled []func()
@@ -94,6 +95,7 @@ func Start(server *model.Server, s schedule.Schedule) *Traffic {
 		t.selectable = append(t.selectable, o.Name)
 	}
 	t.startFamilies(s)
+	t.startClaimers(s)
 	for _, service := range s.Services {
 		t.addressed = true
 		server.Create(model.Services, newService(service))
@@ -223,6 +225,7 @@ func (t *Traffic) Changed(old, now model.Object) {
 		}
 		t.unscheduled = nil
 	}
+	t.changedClaim(old, now)
 	pod, ok := now.(*corev1.Pod)
 	if !ok || now == nil || t.ended.Load() {
 		return
@@ -231,6 +234,7 @@ func (t *Traffic) Changed(old, now model.Object) {
 	switch {
 	case pod.DeletionTimestamp != nil && (was == nil || was.DeletionTimestamp == nil):
 		t.After(stopTime, func() { t.stop(pod) })
+	case pod.Spec.NodeName == "" && len(pod.Spec.ResourceClaims) > 0: // It waits for its claims.
 	case pod.Spec.NodeName == "" && was == nil:
 		owner := ""
 		if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
@@ -345,6 +349,10 @@ func isReady(p *corev1.Pod, status corev1.ConditionStatus) bool {
 // setReady has a pod run, with the readiness that it is to have, once its kubelet is there.
 func (t *Traffic) setReady(pod *corev1.Pod) {
 	status, dead := t.readiness(pod), false
+	if !t.reserved(pod) {
+		t.After(startTime, func() { t.setReady(pod) })
+		return
+	}
 	t.change(pod, func(p *corev1.Pod) {
 		if dead = t.dead(p.Spec.NodeName); dead || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || isReady(p, status) {
 			return

@@ -69,6 +69,12 @@ type Record struct {
 	// dependents to be deleted or orphaned. Collecting are the garbage collector's requests, by verb.
 	Garbage, Lingering map[string][]Span
 	Collecting         map[string]int
+	// Lacking is when a pod lacked a claim of its own, or the reservation of an allocated one; Kept, when a claim was reserved for a pod
+	// that needs none any more, or was one's own, by the pod or the shared claim. Claiming are the requests of their controller.
+	Lacking, Kept map[string][]Span
+	Claiming      map[string]int
+	// Claims are how the pods and their claims are at the end.
+	Claims string
 }
 
 // Judge makes the record of a run.
@@ -101,6 +107,7 @@ type Judge struct {
 	services  services
 	// collections are for histories with families alone.
 	collections collections
+	claims      claims
 }
 
 // New makes a judge of a run that begins now.
@@ -119,7 +126,9 @@ func New(s schedule.Schedule) *Judge {
 		began: time.Now(), owners: Owners(s), decided: decided, values: newValues(s),
 		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{}, Excess: map[model.Owner][]Span{}, Backoff: map[model.Owner][]Span{}, Runs: map[model.Owner]map[time.Duration]time.Duration{},
 			Ages: map[string]time.Duration{}, Unknown: map[string]int{}, Withheld: map[schedule.Value][]Span{}, Overdone: map[schedule.Value][]Span{},
-			Missing: map[model.Owner][]Span{}, Stray: map[model.Owner][]Span{}, Garbage: map[string][]Span{}, Lingering: map[string][]Span{}, Collecting: map[string]int{}},
+			Missing: map[model.Owner][]Span{}, Stray: map[model.Owner][]Span{}, Garbage: map[string][]Span{}, Lingering: map[string][]Span{}, Collecting: map[string]int{},
+			Lacking: map[string][]Span{}, Kept: map[string][]Span{}, Claiming: map[string]int{}},
+		claims:      claims{claimers: s.Claimers, lacking: map[string]time.Time{}, kept: map[string]time.Time{}},
 		collections: collections{families: s.Families, garbage: map[string]time.Time{}, lingering: map[string]time.Time{}, orphans: map[types.UID]map[types.UID]bool{}, blocking: map[types.UID]map[types.UID]bool{}},
 		services:    services{schedule: s, missing: map[model.Owner]time.Time{}, stray: map[model.Owner]time.Time{}, ready: map[types.UID]time.Time{}, gone: map[string]bool{}, lacked: map[model.Owner]map[types.UID]time.Time{}},
 		untold:      map[model.Owner]time.Time{}, undone: map[model.Owner]time.Time{}, excess: map[model.Owner]time.Time{}, surplus: map[string]time.Time{}, was: map[model.Owner]state{},
@@ -133,6 +142,7 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 	defer j.mu.Unlock()
 	if !done {
 		j.values.sent = r.Sent
+		j.claims.judged = byClaims(r) && r.Write()
 		switch {
 		case byCollector(r):
 			j.judgeCollection(truth, r)
@@ -142,12 +152,19 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 		return
 	}
 	j.values.sent = time.Time{}
+	j.claims.judged = false
 	if model.Probe(r) {
 		j.record.Probes[r.GroupVersionResource.Resource]++
 		return
 	}
 	if byCollector(r) {
 		j.record.Collecting[r.Verb]++
+		return
+	}
+	if byClaims(r) {
+		if r.Resource != model.Events {
+			j.record.Claiming[what(r)]++
+		}
 		return
 	}
 	j.looksUp(r)
@@ -166,7 +183,12 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 		of = map[string]int{}
 		j.record.Requests[owner] = of
 	}
-	of[strings.TrimSuffix(r.Verb+" "+r.GroupVersionResource.Resource+"/"+r.Subresource, "/")]++
+	of[what(r)]++
+}
+
+// what is what a request does.
+func what(r *model.Request) string {
+	return strings.TrimSuffix(r.Verb+" "+r.GroupVersionResource.Resource+"/"+r.Subresource, "/")
 }
 
 // Changed is to be told of every change.
@@ -183,6 +205,7 @@ func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Obj
 	j.judgeRun(truth, r, old, now, at)
 	j.judgeServices(truth, r, old, now, at)
 	j.judgeFamilies(truth, r, old, now, at)
+	j.judgeClaims(truth, r, old, now, at)
 	j.judgeValues(truth, r, old, now, at)
 	if r == model.Events || r == model.Leases || r == model.Widgets || r == model.Quotas || r == model.Budgets || r == model.Services || r == model.Slices || r == model.Nodes && sameForPods(old, now) {
 		return
@@ -386,6 +409,7 @@ func (j *Judge) Digest(truth model.Truth) {
 	for _, o := range j.owners {
 		j.record.Digests[o] = digest(truth, o)
 	}
+	j.record.Claims = j.claims.digest(truth)
 }
 
 // End ends the run and returns its record.
@@ -401,6 +425,7 @@ func (j *Judge) End(waits []string) Record {
 	j.endValues(at)
 	j.endServices(at)
 	j.endFamilies(at)
+	j.endClaims(at)
 	j.record.Waits = waits
 	return j.record
 }

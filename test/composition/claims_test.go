@@ -1,0 +1,35 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package composition
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
+)
+
+// claimSeeds are those that run unless CLAIM_SEEDS says how many.
+const claimSeeds = 5
+
+// A pod that has ended and its claim with it is made again under its name while pods are not seen: stock takes the claim of the new one away.
+func TestClaimOfAPodThatIsMadeAgainUnseen(t *testing.T) {
+	s := schedule.Schedule{Nodes: 2, Settle: 2 * time.Minute, Claimers: []schedule.Claimer{{Name: "claimer", Shared: []int{0}}}, Steps: []schedule.Step{
+		{At: 60 * time.Second, Action: schedule.EndClaimer, Target: "claimer"},
+		{At: 65 * time.Second, Action: schedule.Hold, Target: "pods", For: 30 * time.Second},
+		{At: 66 * time.Second, Action: schedule.RemakeClaimer, Target: "claimer"},
+	}}
+	stock, ours := both(t, s)
+	require.NotEmpty(t, stock.Unjustified)
+	require.Equal(t, validate.Released, stock.Unjustified[0].Rule)
+	require.Empty(t, ours.Unjustified)
+}
+
+// Random histories of pods that claim devices: ours takes none of a pod that needs it, and releases as soon.
+func TestClaimSeeds(t *testing.T) {
+	eachSeed(t, number(t, "CLAIM_SEEDS", claimSeeds), schedule.DrawClaims)
+}
