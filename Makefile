@@ -124,6 +124,10 @@ e2e-cluster: build ## What needs no fault, on the cluster of KUBECONFIG; unset: 
 static-pod-test: build ## Our image as the static pod of a real kubelet: upgrade, rollback, gates, bad configuration (needs root; FILTER=)
 	@FILTER='$(FILTER)' hack/test-static-pod.sh || { (($$? == 77)) && echo 'static-pod-test: nothing was proven about the static pod'; }
 
+.PHONY: skew-test
+skew-test: build ## Specs on kube-apiserver and kube-scheduler of another version (SERVER=v1.36.3 FILTER=scenario:4 ARM=P)
+	@SERVER='$(SERVER)' FILTER='$(FILTER)' hack/test-skew.sh
+
 .PHONY: upstream-integration
 upstream-integration: build ## Upstream's own integration tests on stock and patched (PACKAGES='daemonset job' ARMS='stock off on')
 	@hack/test-upstream-integration.sh
