@@ -152,11 +152,11 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 		"cannot ever be had": {first: absent},
 		"forbidden by an apiserver that has just started": {first: denied, waits: true},
 		"forbidden for long":                              {first: denied, after: freshness.HopelessAfter},
-		"stale for a while":                               {first: stale, waits: true, after: startStale - time.Second},
-		"stale for long":                                  {first: stale, after: startStale},
-		"proofs fail for a while":                         {first: down, waits: true, after: startUnknown - time.Second},
-		"proofs fail for long":                            {first: down, after: startUnknown},
-		"server asks to wait for longer":                  {first: busyForLong, after: startUnknown},
+		"stale for a while":                               {first: stale, waits: true, after: heldStale - time.Second},
+		"stale for long":                                  {first: stale, after: heldStale},
+		"proofs fail for a while":                         {first: down, waits: true, after: heldUnknown - time.Second},
+		"proofs fail for long":                            {first: down, after: heldUnknown},
+		"server asks to wait for longer":                  {first: busyForLong, after: heldUnknown},
 		"no first list for long":                          {first: notSynced, waits: true, after: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {

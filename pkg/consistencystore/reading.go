@@ -21,17 +21,9 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 )
 
-// A value that is published, such as what a quota has used, is held back for so long at most: a value that never changes
-// does as much harm as one from a stale cache.
 const (
-	// heldUnknown is while it is not known whether the cache is stale, heldStale while it was shown to be.
-	heldUnknown = time.Minute
-	heldStale   = 5 * time.Minute
-	// heldFirst is for a value that there is none of yet.
+	// heldFirst is for how long a value is held back that there is none of yet.
 	heldFirst = 10 * time.Second
-)
-
-const (
 	// briefly is how long a worker waits for the proof of a value.
 	briefly = 100 * time.Millisecond
 	// slowFor is for how long proofs count as slow after one that a worker has waited for and not had.

@@ -33,9 +33,8 @@ func (s *Store) startSettling(resource schema.GroupResource) {
 	go s.settle(s.ctx, resource, kick)
 }
 
-// settle proves a resource until no parked owner needs that, or ctx ends, and wakes the owners. Nothing is given up as
-// long as a proof may come: a server that does not answer takes no writes either. One proof is made at a time, as of the
-// last loss when it began, for all owners that had lost a write by then.
+// settle proves a resource until no parked owner needs that, or ctx ends, and wakes the owners. One proof is made at
+// a time, as of the last loss when it began, for all owners that had lost a write by then.
 func (s *Store) settle(ctx context.Context, resource schema.GroupResource, kick <-chan struct{}) {
 	for {
 		upTo, nextAt, more := s.unsettled.needed(resource)
@@ -59,15 +58,22 @@ func (s *Store) settle(ctx context.Context, resource schema.GroupResource, kick 
 	}
 }
 
-// settleUpTo proves a resource as of a loss, and ends early if nobody needs that any more.
+// settleUpTo proves a resource as of a loss, and ends early if nobody needs that any more. It gives up what no proof comes for,
+// though the server takes writes: without a leader lease, whose renewals show that, the time counts in which the server answers.
 func (s *Store) settleUpTo(ctx context.Context, resource schema.GroupResource, upTo time.Time) {
-	began, told := time.Now(), false
+	began, answered, told, limit := time.Now(), upTo, false, heldUnknown
 	for {
 		proof := s.prover.Prove(ctx, resource, upTo)
 		if ctx.Err() != nil {
 			return
 		}
-		given := proof.Hopeless(began)
+		switch {
+		case proof.Outcome == freshness.Stale:
+			limit = heldStale
+		case s.unsettled.renewed == nil && (proof.Reason == freshness.ReasonNoServer || proof.Reason == freshness.ReasonTimeout):
+			answered = time.Now()
+		}
+		given := !proof.Fresh() && (proof.Hopeless(began) || time.Since(answered) >= limit)
 		if proof.Fresh() || given {
 			settled := s.settleOwners(resource, upTo)
 			if given && len(settled) > 0 {

@@ -18,15 +18,8 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
-const (
-	// retryStart is how often the caches are looked at before a controller's first reconcile.
-	retryStart = 100 * time.Millisecond
-	// startUnknown and startStale are for how long owners wait for a proof while nothing can be told of a cache, and while
-	// it is shown to be stale. Then they are reconciled as upstream's; disruptive actions still need the proof. A server
-	// may refuse proofs for ever and take writes all the same.
-	startUnknown = time.Minute
-	startStale   = 5 * time.Minute
-)
+// retryStart is how often the caches are looked at before a controller's first reconcile.
+const retryStart = 100 * time.Millisecond
 
 // start holds a controller's first reconciles back until its caches are proven to be as new as the
 // moment at which this process became leader: what an earlier leader wrote is recorded nowhere else
@@ -111,14 +104,14 @@ func (s *start) run(ctx context.Context, p Prover, since time.Time, resources []
 // prove returns nil once the cache is proven. All resources together are waited for since began, which is put off while one
 // is seen to have no first list: until then no controller starts on it.
 func (s *start) prove(ctx context.Context, p Prover, since time.Time, resource schema.GroupResource, began *time.Time) error {
-	asked, told, limit := time.Now(), false, startUnknown
+	asked, told, limit := time.Now(), false, heldUnknown
 	for {
 		proof := p.Prove(ctx, resource, since)
 		if proof.Reason == freshness.ReasonNotSynced {
 			*began = time.Now()
 		}
 		if proof.Outcome == freshness.Stale {
-			limit = startStale
+			limit = heldStale
 		}
 		left := limit - time.Since(*began)
 		switch {

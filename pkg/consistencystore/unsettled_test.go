@@ -74,6 +74,19 @@ func (p *lateProver) Wait(ctx context.Context, _ schema.GroupResource, _ freshne
 	}
 }
 
+// proverOf gives what it is told to, and looks again after a second.
+type proverOf func() freshness.Proof
+
+func (p proverOf) Prove(context.Context, schema.GroupResource, time.Time) freshness.Proof { return p() }
+
+func (proverOf) Known(schema.GroupResource) (freshness.Proof, bool) { return freshness.Proof{}, false }
+
+func (proverOf) Wrote(schema.GroupResource, string, time.Time) {}
+
+func (proverOf) Wait(ctx context.Context, _ schema.GroupResource, _ freshness.Proof) {
+	(*lateProver)(nil).Wait(ctx, schema.GroupResource{}, freshness.Proof{})
+}
+
 func TestLostAnswersAreSettled(t *testing.T) {
 	metrics.Register()
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
@@ -245,6 +258,48 @@ func goroutines() int {
 	var m goruntime.MemStats
 	goruntime.ReadMemStats(&m)
 	return goruntime.NumGoroutine()
+}
+
+// A server may refuse proofs for ever and take writes all the same. One that is not reached takes none.
+func TestOutcomesAreNotWaitedForWithoutEnd(t *testing.T) {
+	metrics.Register()
+	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+	throttled := freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonThrottled}
+	for name, test := range map[string]struct {
+		proofs []freshness.Proof // each for 10 min, the last for ever
+		lease  bool
+		after  time.Duration
+	}{
+		"stale":                         {proofs: []freshness.Proof{stale}, after: heldStale},
+		"refused":                       {proofs: []freshness.Proof{throttled}, after: heldUnknown},
+		"no server":                     {proofs: []freshness.Proof{down, throttled}, after: 10*time.Minute + heldUnknown},
+		"no answer":                     {proofs: []freshness.Proof{{Outcome: freshness.Unknown, Reason: freshness.ReasonTimeout}, throttled}, after: 10*time.Minute + heldUnknown},
+		"no answer, but to the renewal": {proofs: []freshness.Proof{down}, lease: true, after: heldUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, woken := time.Now(), make(chan string, 9)
+				reached := version("5")
+				store := newStore(rvtracker.New(rvtracker.Options{}), "test", map[schema.GroupResource]consistency.LastSyncRVGetter{pods: &reached})
+				store.ctx, store.prover = t.Context(), proverOf(func() freshness.Proof {
+					return test.proofs[min(int(time.Since(began)/(10*time.Minute)), len(test.proofs)-1)]
+				})
+				if test.lease {
+					store.unsettled.renewed = time.Now
+				}
+				store.OnReady(func(key string) { woken <- key })
+				store.Unsettled(owner, "uid", pods, transport.NeverRetried)
+				require.True(t, consistency.Parked(store.EnsureReady(owner)))
+				time.Sleep(test.after - 2*time.Second)
+				require.Empty(t, woken)
+				require.True(t, consistency.Parked(store.EnsureReady(owner)))
+				require.Equal(t, "ns/owner", <-woken)
+				require.LessOrEqual(t, time.Since(began), test.after+3*time.Second)
+				require.NoError(t, store.EnsureReady(owner))
+				require.False(t, store.SeenOwnWrites(owner), "upstream's expectations stand")
+			})
+		})
+	}
 }
 
 // However many owners wait for the outcome of their writes, one goroutine proves a resource for all.

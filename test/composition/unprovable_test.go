@@ -199,3 +199,37 @@ func TestNothingCanBeProvenFromTheStart(t *testing.T) {
 		require.Empty(t, manager.Waits())
 	})
 }
+
+// Where nothing can be proven, an owner whose answers were lost waits a minute to learn what became of its writes, not for ever.
+func TestTheOutcomeOfAWriteCannotBeProven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := model.New()
+		f := faults.New(server)
+		server.Fate = f.Fate
+		s := schedule.Schedule{Nodes: 3, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "replicas", Replicas: 4}}}
+		tr := traffic.Start(server, s)
+		server.Changed = func(_ model.Truth, _ *model.Resource, old, now model.Object) { tr.Changed(old, now) }
+		manager, err := arms.Start(context.Background(), arms.Ours, server, arms.Flags{})
+		require.NoError(t, err)
+		defer func() {
+			tr.End()
+			manager.Stop()
+		}()
+		pods := func() (n int) {
+			server.Look(func(truth model.Truth) { n = len(truth.List(model.Pods)) })
+			return n
+		}
+		time.Sleep(10 * time.Minute)
+		require.Equal(t, 4, pods())
+		f.Do(schedule.Step{Action: schedule.Unprovable, For: time.Hour}, tr.After)
+		f.Do(schedule.Step{Action: schedule.LostAnswer, Target: "pods", For: time.Second}, tr.After)
+		tr.Do(schedule.Step{Action: schedule.Scale, Target: "replicas", N: 20})
+		time.Sleep(50 * time.Second)
+		require.Less(t, pods(), 20)
+		require.Len(t, manager.Waits(), 1)
+		require.Contains(t, manager.Waits()[0].For, "the outcome of a write")
+		time.Sleep(30 * time.Second)
+		require.Empty(t, manager.Waits())
+		require.Equal(t, 20, pods())
+	})
+}
