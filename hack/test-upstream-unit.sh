@@ -49,11 +49,18 @@ BOTH
   go test -count=1 -timeout=40m -overlay "${overlay}/overlay.json" -exec "${both}" "${kubernetes[@]}"
 fi
 if ((${#clientgo[@]})); then
+  # This test ends its source while the reflector may be about to watch it, which then blocks for good, and goleak reports it: a
+  # race of pristine client-go v0.37.0, too, lost each time if the fake's Watch begins 50 ms later. Its broadcaster alone is ended here.
+  racy=$(go list -f '{{.Dir}}' k8s.io/client-go/tools/cache)/controller_test.go
+  ended=${ROOT}/${overlay}/controller_test.go
+  sed '/^func TestStoreResourceVersionWithNonMetaTransform(/,/^}/s/source\.Shutdown()/source.Broadcaster.Shutdown()/' "${racy}" >"${ended}"
+  ! cmp -s "${racy}" "${ended}" || die "${racy}: the end of TestStoreResourceVersionWithNonMetaTransform has changed: look whether upstream has mended its race"
+  printf '{"Replace": {"%s": "%s"}}\n' "${racy}" "${ended}" >"${overlay}/client-go.json"
   for on in true false; do
     echo "--- upstream's unit tests of ${#clientgo[@]} patched packages of k8s.io/client-go, AtomicFIFO ${on}"
     # Without AtomicFIFO these fail on pristine client-go v0.37.0 too: they expect what it provides.
     skip='^$'
     [[ ${on} == true ]] || skip='^(TestStoreResourceVersion|TestStoreResourceVersionWithNonMetaTransform|TestThreadSafeStoreRV)$'
-    KUBE_FEATURE_AtomicFIFO=${on} go test -count=1 -timeout=40m -skip "${skip}" "${clientgo[@]}"
+    KUBE_FEATURE_AtomicFIFO=${on} go test -count=1 -timeout=40m -overlay "${overlay}/client-go.json" -skip "${skip}" "${clientgo[@]}"
   done
 fi
