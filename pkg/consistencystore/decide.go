@@ -50,12 +50,26 @@ func (r *reading) Decide(ctx context.Context, d consistency.Decision) bool {
 		klog.FromContext(ctx).V(4).Info("An action waits for a proof or a live read", "controller", s.name, "action", owner.Name, "err", err)
 		return false
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if !right {
-		s.mu.Lock()
 		wait.refuted = version
-		s.mu.Unlock()
+	} else if of := s.waiting[r.key]; of != nil {
+		of[owner] = false
 	}
 	return right
+}
+
+// Undecided implements what consistency.Undecided asks for.
+func (s *Store) Undecided(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, undecided := range s.waiting[key] {
+		if undecided {
+			return true
+		}
+	}
+	return false
 }
 
 // viewFor makes the view of an action, unless it has one.

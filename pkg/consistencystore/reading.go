@@ -104,7 +104,11 @@ func (*Store) followedStore(f *followed) (cache.Store, bool) {
 // Reading implements what consistency.WithReading asks for.
 func (s *Store) Reading(key string) consistency.Pass {
 	s.mu.Lock()
-	ahead := slices.Collect(maps.Keys(s.waiting[key]))
+	of := s.waiting[key]
+	ahead := slices.Collect(maps.Keys(of))
+	for _, owner := range ahead {
+		of[owner] = false
+	}
 	caches := maps.Clone(s.followed)
 	s.mu.Unlock()
 	for _, owner := range ahead {
@@ -139,11 +143,11 @@ func (s *Store) isWaiting(key string, owner types.NamespacedName, is bool) {
 	switch {
 	case is && of == nil:
 		if s.waiting == nil {
-			s.waiting = map[string]map[types.NamespacedName]struct{}{}
+			s.waiting = map[string]map[types.NamespacedName]bool{}
 		}
-		s.waiting[key] = map[types.NamespacedName]struct{}{owner: {}}
+		s.waiting[key] = map[types.NamespacedName]bool{owner: true}
 	case is:
-		of[owner] = struct{}{}
+		of[owner] = true
 	case of != nil:
 		if delete(of, owner); len(of) == 0 {
 			delete(s.waiting, key)

@@ -20,6 +20,7 @@ type seamStore interface {
 	consistency.PassStore
 	consistency.KnowingStore
 	consistency.ReadingStore
+	consistency.UndecidedStore
 	consistency.GraphStore
 	consistency.LiveReadStore
 	consistency.EvictionGuardStore

@@ -78,8 +78,9 @@ type Store struct {
 	held *holds
 	// followed are caches that the controller reads besides caches.
 	followed map[schema.GroupResource]*followed
-	// waiting are the values that wait, by the key of their object on the controller's queue.
-	waiting map[string]map[types.NamespacedName]struct{}
+	// waiting are the values that wait, by the key of their object on the controller's queue, and whether they do so since it was
+	// last read.
+	waiting map[string]map[types.NamespacedName]bool
 	// brief says that a worker waits only briefly for proofs, as many owners are due at one moment.
 	brief bool
 	// slow is when a worker has last waited so for a proof and had none.
