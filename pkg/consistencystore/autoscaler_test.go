@@ -132,6 +132,17 @@ func (c autoscalerTest) run(t *testing.T) {
 		waits = waits || condition.Type == autoscalingv2.ScalingLimited && condition.Reason == "CacheNotProvenFresh"
 	}
 	require.Equal(t, c.waits, waits, hpa.Status.Conditions)
+	written := func() (n int) {
+		for _, action := range client.Actions() {
+			if action.Matches("update", "horizontalpodautoscalers/status") {
+				n++
+			}
+		}
+		return n
+	}
+	before := written()
+	time.Sleep(15 * time.Second)
+	require.LessOrEqual(t, written(), before+1, "what waits is not written each time")
 	if c.later > 0 {
 		time.Sleep(c.later)
 		synctest.Wait()

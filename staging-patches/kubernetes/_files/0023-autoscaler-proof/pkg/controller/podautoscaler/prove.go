@@ -27,8 +27,9 @@ func (a *HorizontalController) follow(hpas autoscalinginformers.HorizontalPodAut
 }
 
 // proven returns how many replicas are desired: no fewer than there are, unless the HPA, and the pods if they were counted, are those of
-// caches that are proven fresh. More are desired without a proof. If fewer have to wait, the HPA comes back to the queue.
-func (a *HorizontalController) proven(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler, current, desired int32, counted bool) int32 {
+// caches that are proven fresh. More are desired without a proof. If fewer have to wait, the HPA comes back to the queue, and its condition
+// says so from then on: was is the HPA as it was read, so that it is not written each time.
+func (a *HorizontalController) proven(ctx context.Context, was, hpa *autoscalingv2.HorizontalPodAutoscaler, current, desired int32, counted bool) int32 {
 	if desired >= current {
 		return desired
 	}
@@ -40,8 +41,23 @@ func (a *HorizontalController) proven(ctx context.Context, hpa *autoscalingv2.Ho
 	if err == nil {
 		return desired
 	}
-	if !consistencyutil.Again(err) {
-		setCondition(hpa, autoscalingv2.ScalingLimited, v1.ConditionTrue, notProvenFresh, "the replicas are not lowered to %d until the caches of pods and of autoscalers are proven fresh", desired)
+	said := limited(was)
+	if consistencyutil.Again(err) && (said == nil || said.Reason != notProvenFresh) {
+		return current
+	}
+	setCondition(hpa, autoscalingv2.ScalingLimited, v1.ConditionTrue, notProvenFresh, "the replicas are not lowered to %d until the caches of pods and of autoscalers are proven fresh", desired)
+	if now := limited(hpa); said != nil && said.Status == now.Status {
+		now.LastTransitionTime = said.LastTransitionTime
 	}
 	return current
+}
+
+// limited is the condition that says whether the replicas are limited.
+func limited(hpa *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscalerCondition {
+	for i := range hpa.Status.Conditions {
+		if c := &hpa.Status.Conditions[i]; c.Type == autoscalingv2.ScalingLimited {
+			return c
+		}
+	}
+	return nil
 }
