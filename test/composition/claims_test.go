@@ -29,6 +29,18 @@ func TestClaimOfAPodThatIsMadeAgainUnseen(t *testing.T) {
 	require.Empty(t, ours.Unjustified)
 }
 
+// For a pod that has ended no claim is generated. Stock makes some, as it reserves the claim that the pod shares with another anew, and deletes each again.
+func TestNoClaimForAPodThatHasEnded(t *testing.T) {
+	s := schedule.Schedule{
+		Nodes: 2, Settle: 4 * time.Minute, Claimers: []schedule.Claimer{{Name: "claimer", Own: 1, Shared: []int{0}}, {Name: "other", Shared: []int{0}, Bound: true}},
+		Steps: []schedule.Step{{At: time.Minute, Action: schedule.EndClaimer, Target: "claimer"}},
+	}
+	stock, ours := both(t, s)
+	const create = "create resourceclaims"
+	require.Greater(t, stock.Claiming[create], 1)
+	require.Equal(t, 1, ours.Claiming[create], "the one that it had when it ran")
+}
+
 // Random histories of pods that claim devices: ours takes none of a pod that needs it, and releases as soon.
 func TestClaimSeeds(t *testing.T) {
 	eachSeed(t, number(t, "CLAIM_SEEDS", claimSeeds), schedule.DrawClaims)

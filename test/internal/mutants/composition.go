@@ -77,6 +77,21 @@ func composition() []Tested {
 			Old: "return replaced(oldObj, newObj) || filter != nil",
 			New: "return filter != nil",
 		}},
+		{Package: compositionTests, Test: "TestNoClaimForAPodThatHasEnded", Mutant: Mutant{
+			Name: "ended-resourceclaim", Protection: "no claim is generated for a pod that has ended", File: controllers + "resourceclaim/controller.go",
+			Old: "if pod.DeletionTimestamp != nil || ec.needsNone(pod) {",
+			New: "if pod.DeletionTimestamp != nil {",
+		}},
+		{Package: compositionTests, Test: "TestRegressions/claims-of-a-pod-replaced-while-held.json", Mutant: Mutant{
+			Name: "replaced-resourceclaim", Protection: "the claims of a pod are released if a relist shows another pod under its name", File: controllers + "resourceclaim/controller.go",
+			Old: "			ec.enqueueReplaced(logger, old, updated)\n",
+			New: "",
+		}},
+		{Package: compositionTests, Test: "TestRegressions/claim-refused-between-waits.json", Mutant: Mutant{
+			Name: "backoff-resourceclaim", Protection: "a claim that waits keeps the backoff of its refused writes", File: controllers + "resourceclaim/controller.go",
+			Old: "if err == nil && consistencyutil.Undecided(ec.consistencyStore, key) {",
+			New: "if err == nil && consistencyutil.Undecided(ec.consistencyStore, key) && false {",
+		}},
 		{Package: compositionTests, Test: "TestRegressions/lost-deletion.json", Mutant: Mutant{
 			Name: "relist-lost", Protection: "the informer of a cache that lacks what it has passed relists", File: "pkg/wiring/monitor.go",
 			Old: "n := watches.Relist(gvr.GroupResource())",
