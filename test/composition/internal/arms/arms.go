@@ -31,6 +31,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/job"
 	"k8s.io/kubernetes/pkg/controller/namespace"
 	"k8s.io/kubernetes/pkg/controller/nodelifecycle"
+	"k8s.io/kubernetes/pkg/controller/podautoscaler/metrics"
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 	"k8s.io/kubernetes/pkg/controller/replication"
 	"k8s.io/kubernetes/pkg/controller/resourceclaim"
@@ -116,6 +117,8 @@ type Flags struct {
 	Collector bool
 	// Claims says that the controller of resource claims runs, too.
 	Claims bool
+	// Load, unless nil, is what the controller of autoscalers reads, which runs, too.
+	Load metrics.MetricsClient
 	// QPS, unless 0, is how many requests a second each client may send, in place of the default.
 	QPS int
 }
@@ -230,6 +233,14 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		}
 		run = append(run, func(ctx context.Context) { claims.Run(ctx, claimWorkers) })
 		m.parts = append(m.parts, claims)
+	}
+	if flags.Load != nil {
+		scaling, err := autoscalers(ctx, builder, ofController(names.HorizontalPodAutoscalerController), flags.Load)
+		if err != nil {
+			return nil, err
+		}
+		run = append(run, func(ctx context.Context) { scaling.Run(ctx, workers) })
+		m.parts = append(m.parts, scaling)
 	}
 	informersStarted := make(chan struct{})
 	if flags.Guards {

@@ -61,17 +61,17 @@ func (s *Server) deleteAll(r *Request) ([]byte, error) {
 // Discover is what the server's discovery says of the namespaced resources.
 func Discover() ([]*metav1.APIResourceList, error) {
 	return discover(func(r *Resource) bool {
-		return r.Namespaced && r != CronJobs && r != Services && r != Slices && r != ConfigMaps && !devices(r) // which run in histories of their own
+		return r.Namespaced && r != CronJobs && r != Services && r != Slices && r != ConfigMaps && !apart(r) // which run in histories of their own
 	}), nil
 }
 
-// DiscoverAll is what the server's discovery says of all but what is about devices.
+// DiscoverAll is what the server's discovery says of all but autoscalers and what is about devices.
 func DiscoverAll() []*metav1.APIResourceList {
-	return discover(func(r *Resource) bool { return !devices(r) })
+	return discover(func(r *Resource) bool { return !apart(r) })
 }
 
-// devices says that a resource is about devices, for which histories of their own run, without a garbage collector.
-func devices(r *Resource) bool { return r == ResourceClaims || r == ClaimTemplates }
+// apart says that a resource is of autoscalers or about devices, for which histories of their own run, without a garbage collector.
+func apart(r *Resource) bool { return r == ResourceClaims || r == ClaimTemplates || r == Autoscalers }
 
 func discover(of func(*Resource) bool) (out []*metav1.APIResourceList) {
 	byGroup := map[string]*metav1.APIResourceList{}

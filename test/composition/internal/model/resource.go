@@ -5,9 +5,11 @@ package model
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	coordv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -61,11 +63,12 @@ var (
 	// ResourceClaims and ClaimTemplates are those of devices; Claims, above, of volumes.
 	ResourceClaims = resource[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](resourcev1.SchemeGroupVersion, "resourceclaims", "ResourceClaim", true)
 	ClaimTemplates = resource[resourcev1.ResourceClaimTemplate, resourcev1.ResourceClaimTemplateList](resourcev1.SchemeGroupVersion, "resourceclaimtemplates", "ResourceClaimTemplate", true)
+	Autoscalers    = resource[autoscalingv2.HorizontalPodAutoscaler, autoscalingv2.HorizontalPodAutoscalerList](autoscalingv2.SchemeGroupVersion, "horizontalpodautoscalers", "HorizontalPodAutoscaler", true)
 	// Widgets are a custom resource, of which only the metadata are read.
 	Widgets = resource[metav1.PartialObjectMetadata, metav1.PartialObjectMetadataList](schema.GroupVersion{Group: "example.com", Version: "v1"}, "widgets", "Widget", true)
 )
 
-var all = []*Resource{Pods, Nodes, Events, ConfigMaps, Claims, RCs, ReplicaSets, DaemonSets, StatefulSets, Revisions, Jobs, CronJobs, Leases, Namespaces, Deployments, Quotas, Budgets, Services, Slices, ResourceClaims, ClaimTemplates, Widgets}
+var all = []*Resource{Pods, Nodes, Events, ConfigMaps, Claims, RCs, ReplicaSets, DaemonSets, StatefulSets, Revisions, Jobs, CronJobs, Leases, Namespaces, Deployments, Quotas, Budgets, Services, Slices, ResourceClaims, ClaimTemplates, Autoscalers, Widgets}
 
 func resource[O, L any](gv schema.GroupVersion, name, kind string, namespaced bool) *Resource {
 	return &Resource{
@@ -79,7 +82,13 @@ func (r *Resource) gvk() schema.GroupVersionKind { return r.GroupVersion().WithK
 
 // Mapper maps the resources that are served.
 func Mapper() meta.RESTMapper {
-	m := meta.NewDefaultRESTMapper(nil)
+	var versions []schema.GroupVersion
+	for _, r := range all {
+		if !slices.Contains(versions, r.GroupVersion()) {
+			versions = append(versions, r.GroupVersion())
+		}
+	}
+	m := meta.NewDefaultRESTMapper(versions)
 	for _, r := range all {
 		scope := meta.RESTScope(meta.RESTScopeRoot)
 		if r.Namespaced {

@@ -153,6 +153,10 @@ func (s *Server) serve(ctx context.Context, r *Request, fate Fate) (body io.Read
 		if err != nil {
 			return nil, err
 		}
+		if r.Subresource == scaleOf {
+			scale, err := r.scale(o)
+			return io.NopCloser(bytes.NewReader(scale)), err
+		}
 		return io.NopCloser(bytes.NewReader(r.encoding.object(o))), nil
 	}
 	data, err := s.write(r)

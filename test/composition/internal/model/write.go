@@ -54,11 +54,17 @@ func (s *Server) write(r *Request) ([]byte, error) {
 	if rv := changed.GetResourceVersion(); rv != "" && rv != old.GetResourceVersion() || changed.GetUID() != "" && changed.GetUID() != old.GetUID() {
 		return nil, Refuse(http.StatusConflict, metav1.StatusReasonConflict, "the object has been modified", 0)
 	}
-	if r.Subresource == "status" {
+	switch {
+	case r.Subresource == scaleOf:
+		if changed, err = rescaled(old, changed); err != nil {
+			return nil, err
+		}
+		return r.scale(s.update(r.Resource, old, changed))
+	case r.Subresource == "status":
 		status := changed
 		changed = old.DeepCopyObject().(Object)
 		keep(changed, status, "Status")
-	} else {
+	default:
 		keep(changed, old, "Status")
 		if namespace, ok := changed.(*corev1.Namespace); ok && r.Subresource != "finalize" {
 			namespace.Spec.Finalizers = old.(*corev1.Namespace).Spec.Finalizers

@@ -20,7 +20,10 @@ type finding struct {
 }
 
 // open are the findings that are not mended. An entry goes with its mend.
-var open []finding
+var open = []finding{{
+	name:     "the pods of an autoscaler are proven as of up to 2 s before its metric is read",
+	explains: func(_ schedule.Schedule, v validate.Violation) bool { return v.Rule == validate.LoweredByOldProof },
+}}
 
 // Unknown are the violations that no open finding explains.
 func Unknown(s schedule.Schedule, all []validate.Violation) []validate.Violation {
@@ -87,6 +90,13 @@ func Records(s schedule.Schedule, stock, ours validate.Record) string {
 	}
 	if len(s.Claimers) > 0 {
 		fmt.Fprintf(&b, "controller of claims, stock: %v, ours: %v\n%s\nstock:\n%s\n", stock.Claiming, ours.Claiming, ours.Claims, stock.Claims)
+	}
+	for _, a := range s.Autoscalers {
+		fmt.Fprintf(&b, "%s, replicas at the end, stock %d, ours %d\n    too few, stock: %v\n    too few, ours:  %v\n    too many, stock: %v\n    too many, ours:  %v\n",
+			a.Name, stock.Replicas[a.Name], ours.Replicas[a.Name], stock.Few[a.Name], ours.Few[a.Name], stock.Many[a.Name], ours.Many[a.Name])
+	}
+	if len(s.Autoscalers) > 0 {
+		fmt.Fprintf(&b, "controller of autoscalers, stock: %v, ours: %v\n", stock.Scaling, ours.Scaling)
 	}
 	fmt.Fprintf(&b, "proofs: %v\nunjustified, stock: %v\n", ours.Probes, stock.Unjustified)
 	return b.String()

@@ -13,7 +13,8 @@ import (
 // Deployments says that the controller of Deployments runs.
 func (s Schedule) Deployments() bool {
 	return slices.ContainsFunc(s.Owners, func(o Owner) bool { return o.Kind == "Deployment" }) ||
-		slices.ContainsFunc(s.Families, func(f Family) bool { return f.Kind == "Deployment" })
+		slices.ContainsFunc(s.Families, func(f Family) bool { return f.Kind == "Deployment" }) ||
+		slices.ContainsFunc(s.Autoscalers, func(a Autoscaler) bool { return a.Kind == "Deployment" })
 }
 
 // deployments has every second seed have Deployments, which are rolled, perhaps while what their controller reads is held. It draws

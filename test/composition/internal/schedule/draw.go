@@ -289,8 +289,11 @@ const lostFor = 2 * time.Minute
 func (s Schedule) TouchedAt(resource string, at, settle time.Duration) bool {
 	return slices.ContainsFunc(s.Steps, func(step Step) bool {
 		d := step.touches(resource)
-		if step.Action == LoseEvent && d > 0 {
+		switch {
+		case step.Action == LoseEvent && d > 0:
 			d += lostFor
+		case step.Action == Unprovable:
+			d = lostFor // Proofs are asked for more and more seldom meanwhile.
 		}
 		return d > 0 && at >= step.At && at <= step.At+step.For+d+settle
 	})

@@ -106,7 +106,9 @@ type Schedule struct {
 	Families []Family `json:",omitempty"`
 	// Claimers are pods that claim devices.
 	Claimers []Claimer `json:",omitempty"`
-	Steps    []Step
+	// Autoscalers come with their workloads.
+	Autoscalers []Autoscaler `json:",omitempty"`
+	Steps       []Step
 	// Settle is how long the run goes on after the last step is over.
 	Settle time.Duration
 }
@@ -122,7 +124,7 @@ func (s Schedule) End() time.Duration {
 
 func (s Schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, %d requests a second (0: by default), settle %s, %+v, %d ended, %+v, %+v, %+v, %+v, %d nodes come later, %+v, %+v\n", s.Seed, s.Nodes, s.Monitor, s.QPS, s.Settle, s.Owners, s.Ended, s.Tenants, s.Budgets, s.CronJobs, s.Services, s.LateNodes, s.Families, s.Claimers)
+	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, %d requests a second (0: by default), settle %s, %+v, %d ended, %+v, %+v, %+v, %+v, %d nodes come later, %+v, %+v, %+v\n", s.Seed, s.Nodes, s.Monitor, s.QPS, s.Settle, s.Owners, s.Ended, s.Tenants, s.Budgets, s.CronJobs, s.Services, s.LateNodes, s.Families, s.Claimers, s.Autoscalers)
 	for _, step := range s.Steps {
 		fmt.Fprintln(&b, step)
 	}
@@ -159,7 +161,7 @@ func (s Schedule) Save(path string) error {
 	return nil
 }
 
-// Shrink looks for a smaller schedule that still fails: fewer steps, then fewer owners, families and claimers, then shorter steps. The
+// Shrink looks for a smaller schedule that still fails: fewer steps, then fewer owners, families, claimers and autoscalers, then shorter steps. The
 // schedule itself must fail. fails is called at most budget times.
 func (s Schedule) Shrink(budget int, fails func(Schedule) bool) Schedule {
 	try := func(candidate Schedule) bool {
@@ -199,6 +201,13 @@ func (s Schedule) Shrink(budget int, fails func(Schedule) bool) Schedule {
 	for i := 0; i < len(s.Claimers); {
 		candidate := s
 		candidate.Claimers = slices.Delete(slices.Clone(s.Claimers), i, i+1)
+		if !try(candidate) {
+			i++
+		}
+	}
+	for i := 0; i < len(s.Autoscalers); {
+		candidate := s
+		candidate.Autoscalers = slices.Delete(slices.Clone(s.Autoscalers), i, i+1)
 		if !try(candidate) {
 			i++
 		}

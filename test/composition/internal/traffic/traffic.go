@@ -50,6 +50,7 @@ type Traffic struct {
 	selectable []string
 	families   []*family
 	claimers   []schedule.Claimer
+	scaling    scaling
 	n          map[string]int // pods of each owner that were scheduled; under the server's lock
 	// unscheduled has the pods that no node was fit for, until a node changes; under the server's lock.
 	unscheduled []func()
@@ -96,6 +97,7 @@ func Start(server *model.Server, s schedule.Schedule) *Traffic {
 	}
 	t.startFamilies(s)
 	t.startClaimers(s)
+	t.startAutoscalers(s)
 	for _, service := range s.Services {
 		t.addressed = true
 		server.Create(model.Services, newService(service))
@@ -244,6 +246,13 @@ func (t *Traffic) Changed(old, now model.Object) {
 		number := t.n[owner] + len(owner)
 		t.After(scheduleTime, func() { t.schedule(pod, number) })
 	case pod.Spec.NodeName != "" && (was == nil || was.Spec.NodeName == ""):
+		if late := t.lateness(pod); late > 0 {
+			t.After(startTime, func() {
+				t.makeUnready(pod, 1)
+				t.After(late, func() { t.makeUnready(pod, -1) })
+			})
+			return
+		}
 		t.After(startTime, func() { t.setReady(pod) })
 		if metav1.GetControllerOfNoCopy(pod) != nil && metav1.GetControllerOfNoCopy(pod).Kind == "Job" {
 			t.After(startTime+jobTime, func() { t.finish(pod) })

@@ -75,6 +75,14 @@ type Record struct {
 	Claiming      map[string]int
 	// Claims are how the pods and their claims are at the end.
 	Claims string
+	// Few is when the workload of an autoscaler had fewer replicas than its load asks for, or than its least; Many, when it had more. Scaling are the
+	// requests of their controller.
+	Few, Many map[string][]Span
+	Scaling   map[string]int
+	// Replicas are those of the workloads of autoscalers at the end, Targets how these are, and Unproven the autoscalers that still wait for a proof.
+	Replicas map[string]int32
+	Targets  map[model.Owner]string
+	Unproven []string
 }
 
 // Judge makes the record of a run.
@@ -108,6 +116,7 @@ type Judge struct {
 	// collections are for histories with families alone.
 	collections collections
 	claims      claims
+	scaling     scaling
 }
 
 // New makes a judge of a run that begins now.
@@ -123,11 +132,13 @@ func New(s schedule.Schedule) *Judge {
 		}
 	}
 	return &Judge{
-		began: time.Now(), owners: Owners(s), decided: decided, values: newValues(s),
+		began: time.Now(), owners: append(Owners(s), Targets(s)...), decided: decided, values: newValues(s),
 		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{}, Excess: map[model.Owner][]Span{}, Backoff: map[model.Owner][]Span{}, Runs: map[model.Owner]map[time.Duration]time.Duration{},
 			Ages: map[string]time.Duration{}, Unknown: map[string]int{}, Withheld: map[schedule.Value][]Span{}, Overdone: map[schedule.Value][]Span{},
 			Missing: map[model.Owner][]Span{}, Stray: map[model.Owner][]Span{}, Garbage: map[string][]Span{}, Lingering: map[string][]Span{}, Collecting: map[string]int{},
-			Lacking: map[string][]Span{}, Kept: map[string][]Span{}, Claiming: map[string]int{}},
+			Lacking: map[string][]Span{}, Kept: map[string][]Span{}, Claiming: map[string]int{},
+			Few: map[string][]Span{}, Many: map[string][]Span{}, Scaling: map[string]int{}, Targets: map[model.Owner]string{}},
+		scaling:     scaling{schedule: s, looked: time.Now(), stands: map[string]scaler{}, wants: map[string][]wanted{}, asked: map[string]figures{}, looks: map[string]look{}, few: map[string]time.Time{}, many: map[string]time.Time{}},
 		claims:      claims{claimers: s.Claimers, lacking: map[string]time.Time{}, kept: map[string]time.Time{}},
 		collections: collections{families: s.Families, garbage: map[string]time.Time{}, lingering: map[string]time.Time{}, orphans: map[types.UID]map[types.UID]bool{}, blocking: map[types.UID]map[types.UID]bool{}},
 		services:    services{schedule: s, missing: map[model.Owner]time.Time{}, stray: map[model.Owner]time.Time{}, ready: map[types.UID]time.Time{}, gone: map[string]bool{}, lacked: map[model.Owner]map[types.UID]time.Time{}},
@@ -143,6 +154,7 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 	if !done {
 		j.values.sent = r.Sent
 		j.claims.judged = byClaims(r) && r.Write()
+		j.scaling.judged = byScaler(r) && r.Write()
 		switch {
 		case byCollector(r):
 			j.judgeCollection(truth, r)
@@ -152,7 +164,7 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 		return
 	}
 	j.values.sent = time.Time{}
-	j.claims.judged = false
+	j.claims.judged, j.scaling.judged = false, false
 	if model.Probe(r) {
 		j.record.Probes[r.GroupVersionResource.Resource]++
 		return
@@ -164,6 +176,13 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 	if byClaims(r) {
 		if r.Resource != model.Events {
 			j.record.Claiming[what(r)]++
+		}
+		return
+	}
+	if byScaler(r) {
+		j.observeScaler(r)
+		if r.Resource != model.Events {
+			j.record.Scaling[what(r)]++
 		}
 		return
 	}
@@ -206,6 +225,7 @@ func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Obj
 	j.judgeServices(truth, r, old, now, at)
 	j.judgeFamilies(truth, r, old, now, at)
 	j.judgeClaims(truth, r, old, now, at)
+	j.judgeScaling(truth, r, old, now, at)
 	j.judgeValues(truth, r, old, now, at)
 	if r == model.Events || r == model.Leases || r == model.Widgets || r == model.Quotas || r == model.Budgets || r == model.Services || r == model.Slices || r == model.Nodes && sameForPods(old, now) {
 		return
@@ -406,9 +426,10 @@ func (j *Judge) Digest(truth model.Truth) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.record.Digests = map[model.Owner]string{}
-	for _, o := range j.owners {
+	for _, o := range Owners(j.scaling.schedule) {
 		j.record.Digests[o] = digest(truth, o)
 	}
+	j.digestScalers(truth)
 	j.record.Claims = j.claims.digest(truth)
 }
 
@@ -426,6 +447,7 @@ func (j *Judge) End(waits []string) Record {
 	j.endServices(at)
 	j.endFamilies(at)
 	j.endClaims(at)
+	j.endScaling(at)
 	j.record.Waits = waits
 	return j.record
 }
