@@ -43,13 +43,15 @@ const (
 const (
 	// perScaler requests of one kind, besides a quarter of stock's.
 	perScaler = 10
-	// raiseMore is for how much longer a workload may have too few replicas, in all, or too many, besides the length of the faults, in which lower ones
+	// raiseMore is for how much longer, each time, a workload may have too few replicas, or too many, besides the length of the faults, in which lower ones
 	// wait for a proof: an autoscaler is looked at once in a period, and chance decides when.
 	raiseMore = arms.AutoscalerPeriod + moreMost
 	// outside is by which part of the load replicas must be too few or too many: upstream counts in percent.
 	outside = arms.Tolerance + 0.02
 	// notProvenFresh is the reason of the condition while replicas are not lowered.
 	notProvenFresh = "CacheNotProvenFresh"
+	// How the digest of a workload begins, and that of one whose pods change at the end.
+	doneIs, notDone = "done: ", doneIs + "false"
 )
 
 // scaler is how an autoscaler stands at the server.
@@ -295,7 +297,7 @@ func (j *Judge) digestScalers(truth model.Truth) {
 	for i, a := range j.scaling.schedule.Autoscalers {
 		target := Targets(j.scaling.schedule)[i]
 		lines := strings.Split(digest(truth, target), "\n")
-		lines[0] = fmt.Sprint("done ", stateOf(truth, target).done)
+		lines[0] = fmt.Sprint(doneIs, stateOf(truth, target).done)
 		j.record.Targets[target] = strings.Join(lines, "\n")
 		j.record.Replicas[a.Name] = standsAt(truth, a).replicas
 		hpa, ok := truth.Get(model.Autoscalers, traffic.Namespace, a.Name).(*autoscalingv2.HorizontalPodAutoscaler)
@@ -342,20 +344,20 @@ func compareScaling(s schedule.Schedule, stock, ours Record) (out []Violation) {
 			ours, stock []Span
 			more        time.Duration
 		}{
-			{"too few replicas", ours.Few[a.Name], stock.Few[a.Name], raiseMore},
-			{"too many replicas", ours.Many[a.Name], stock.Many[a.Name], raiseMore + fault},
+			{"too few replicas", ours.Few[a.Name], stock.Few[a.Name], 0},
+			{"too many replicas", ours.Many[a.Name], stock.Many[a.Name], fault},
 		} {
 			_, _, ourAll, ourOpen := sum(c.ours)
 			_, _, all, open := sum(c.stock)
 			switch {
-			case ourOpen && !open && last(c.ours).For > c.more:
+			case ourOpen && !open && last(c.ours).For > c.more+raiseMore:
 				add("end", "%s: %s not ended for the last %s, stock's is", a.Name, c.rule, last(c.ours).For)
-			case !open && ourAll > all+c.more:
+			case !open && ourAll > all+c.more+time.Duration(len(c.ours))*raiseMore:
 				add(c.rule, "%s: %s in %d times, stock %s in %d", a.Name, ourAll, len(c.ours), all, len(c.stock))
 			}
 		}
 		owner := Targets(s)[i]
-		if was, now := stock.Targets[owner], ours.Targets[owner]; ours.Replicas[a.Name] == stock.Replicas[a.Name] && was != now {
+		if was, now := stock.Targets[owner], ours.Targets[owner]; ours.Replicas[a.Name] == stock.Replicas[a.Name] && was != now && !strings.HasPrefix(was, notDone) {
 			add("end state", "%s: not as stock leaves it:\n%s\nstock:\n%s", owner, now, was)
 		}
 	}
