@@ -332,7 +332,9 @@ func TestLeaderHandoverAndRewind(t *testing.T) {
 	needBinaries(t, ArmU0, ArmU1)
 	ctx, c := startCluster(t, Options{Nodes: NodeOptions{Count: 5}, KCMs: []KCMOptions{{Arm: ArmU0}}})
 	client := kubernetes.NewForConfigOrDie(c.AdminConfig())
-	standby, err := c.StartKCM(ctx, KCMOptions{Arm: ArmU1, Server: c.APIServers()[0].URL(), NoWaitForLeader: true})
+	// On a busy machine the apiserver takes longer to start than a leader keeps trying by default.
+	patient := ProcessOptions{Args: []string{"--leader-elect-lease-duration=150s", "--leader-elect-renew-deadline=140s"}}
+	standby, err := c.StartKCM(ctx, KCMOptions{Arm: ArmU1, Server: c.APIServers()[0].URL(), NoWaitForLeader: true, ProcessOptions: patient})
 	require.NoError(t, err)
 	leads, err := standby.IsLeader(ctx)
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ import (
 // write once its lease has run out; what had left the process before the pause nobody can call back.
 var _ = describe(scenario{
 	number: 18, title: "leader paused in mid-burst, another takes over, the old one goes on", label: long,
-	hurts: rig.U1, rules: []string{oracle.RuleSurplus}, mutants: []without{{"leader-fence", oracle.RuleStatusBehindPods}},
+	hurts: rig.U1, rules: []string{oracle.RuleSurplus}, mutants: []without{{"leader-fence", oracle.RuleSurplus}},
 	options: rig.Options{KCMArgs: quickElection, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: burstNodes}}}, idle: true,
 	timeout: 3 * time.Minute,
 	run: func(ctx context.Context, r *run) {

@@ -68,7 +68,7 @@ var _ = describe(scenario{
 func podsDelayed(label string, delays ...time.Duration) scenario {
 	return scenario{
 		number: 1, title: fmt.Sprintf("pod events delayed by %v, DaemonSet create", delays), label: label,
-		hurts: rig.U0, rules: []string{oracle.RuleStatusBehindPods}, mutants: ifOrdinary(label, without{"own-writes", oracle.RuleStatusConflict}),
+		hurts: rig.U0, rules: []string{oracle.RuleStatusBehindPods}, mutants: ifOrdinary(label, without{"own-writes", oracle.RuleSurplus}),
 		options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: podDelayNodes}}},
 		timeout: 4*time.Minute + 2*delays[len(delays)-1],
 		run: func(ctx context.Context, r *run) {
