@@ -74,17 +74,14 @@ func (p *lateProver) Wait(ctx context.Context, _ schema.GroupResource, _ freshne
 	}
 }
 
-// proverOf gives what it is told to, and looks again after a second.
-type proverOf func() freshness.Proof
+// scriptedProver gives what it is told to.
+type scriptedProver struct {
+	lateProver
+	proof func() freshness.Proof
+}
 
-func (p proverOf) Prove(context.Context, schema.GroupResource, time.Time) freshness.Proof { return p() }
-
-func (proverOf) Known(schema.GroupResource) (freshness.Proof, bool) { return freshness.Proof{}, false }
-
-func (proverOf) Wrote(schema.GroupResource, string, time.Time) {}
-
-func (proverOf) Wait(ctx context.Context, _ schema.GroupResource, _ freshness.Proof) {
-	(*lateProver)(nil).Wait(ctx, schema.GroupResource{}, freshness.Proof{})
+func (p *scriptedProver) Prove(context.Context, schema.GroupResource, time.Time) freshness.Proof {
+	return p.proof()
 }
 
 func TestLostAnswersAreSettled(t *testing.T) {
@@ -281,9 +278,9 @@ func TestOutcomesAreNotWaitedForWithoutEnd(t *testing.T) {
 				began, woken := time.Now(), make(chan string, 9)
 				reached := version("5")
 				store := newStore(rvtracker.New(rvtracker.Options{}), "test", map[schema.GroupResource]consistency.LastSyncRVGetter{pods: &reached})
-				store.ctx, store.prover = t.Context(), proverOf(func() freshness.Proof {
+				store.ctx, store.prover = t.Context(), &scriptedProver{proof: func() freshness.Proof {
 					return test.proofs[min(int(time.Since(began)/(10*time.Minute)), len(test.proofs)-1)]
-				})
+				}}
 				if test.lease {
 					store.unsettled.renewed = time.Now
 				}

@@ -147,17 +147,9 @@ func (d *draw) foreignScale(a Autoscaler) {
 
 func (d *draw) autoscalerTrouble() {
 	on := autoscalerReads[d.IntN(len(autoscalerReads))]
-	switch d.IntN(9) {
-	case 0, 1:
-		d.add(Step{Action: Hold, Target: on, For: d.often(2*time.Second, 80*time.Second)})
-	case 2:
-		d.add(Step{Action: SlowReads, Target: on, Delay: d.often(100*time.Millisecond, 5*time.Second), For: d.often(10*time.Second, 2*time.Minute)})
-	case 3:
-		d.add(Step{Action: SlowWrites, Target: on, Delay: d.often(100*time.Millisecond, 10*time.Second), For: d.often(10*time.Second, 2*time.Minute)})
-	case 4:
-		d.add(Step{Action: LostAnswer, Target: on, For: d.often(5*time.Second, 2*time.Minute)})
-	case 5:
-		d.add(Step{Action: Expire, Target: on})
+	switch n := d.IntN(9); n {
+	case 0, 1, 2, 3, 4, 5:
+		d.disturb(max(n-1, 0), on, 80*time.Second, 10*time.Second, 2*time.Minute)
 	case 6, 7:
 		d.add(Step{Action: []Action{Throttle, Broken}[d.IntN(2)], Target: on, N: 1 + d.IntN(20), For: d.often(5*time.Second, time.Minute)})
 	case 8:

@@ -126,17 +126,9 @@ func (d *draw) foreign(f Family) {
 func (d *draw) collectorTrouble() {
 	f := d.Families[d.IntN(len(d.Families))]
 	on := f.Resources()[d.IntN(len(f.Resources()))]
-	switch d.IntN(8) {
-	case 0, 1:
-		d.add(Step{Action: Hold, Target: on, For: d.often(2*time.Second, 50*time.Second)})
-	case 2:
-		d.add(Step{Action: SlowReads, Target: on, Delay: d.often(100*time.Millisecond, 5*time.Second), For: d.often(10*time.Second, time.Minute)})
-	case 3:
-		d.add(Step{Action: SlowWrites, Target: on, Delay: d.often(100*time.Millisecond, 5*time.Second), For: d.often(10*time.Second, time.Minute)})
-	case 4:
-		d.add(Step{Action: LostAnswer, Target: on, For: d.often(5*time.Second, time.Minute)})
-	case 5:
-		d.add(Step{Action: Expire, Target: on})
+	switch n := d.IntN(8); n {
+	case 0, 1, 2, 3, 4, 5:
+		d.disturb(max(n-1, 0), on, 50*time.Second, 5*time.Second, time.Minute)
 	case 6:
 		d.add(Step{Action: Throttle, Target: "widgets", N: 1 + d.IntN(10), For: d.often(5*time.Second, time.Minute)})
 	case 7:

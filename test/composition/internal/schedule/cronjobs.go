@@ -52,17 +52,9 @@ func DrawCronJobs(seed uint64) Schedule {
 	}
 	for range d.IntN(4) {
 		on := append(cronJobReads, "pods")[d.IntN(3)]
-		switch d.IntN(7) {
-		case 0:
-			d.add(Step{Action: Hold, Target: on, For: d.often(2*time.Second, 70*time.Second)})
-		case 1:
-			d.add(Step{Action: SlowReads, Target: on, Delay: d.often(100*time.Millisecond, 5*time.Second), For: d.often(10*time.Second, 2*time.Minute)})
-		case 2:
-			d.add(Step{Action: SlowWrites, Target: on, Delay: d.often(100*time.Millisecond, 10*time.Second), For: d.often(10*time.Second, 2*time.Minute)})
-		case 3:
-			d.add(Step{Action: LostAnswer, Target: on, For: d.often(5*time.Second, 2*time.Minute)})
-		case 4:
-			d.add(Step{Action: Expire, Target: on})
+		switch n := d.IntN(7); n {
+		case 0, 1, 2, 3, 4:
+			d.disturb(n, on, 70*time.Second, 10*time.Second, 2*time.Minute)
 		case 5, 6:
 			d.add(Step{Action: []Action{Refuse, Webhook}[d.IntN(2)], Target: d.CronJobs[d.IntN(len(d.CronJobs))].Name, For: d.often(20*time.Second, 5*time.Minute)})
 		}

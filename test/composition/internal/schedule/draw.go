@@ -98,6 +98,23 @@ func (d *draw) add(s Step) {
 	d.Steps = append(d.Steps, s)
 }
 
+// disturb adds the nth, of 5, of what may happen to a resource for a while: it is held for up to hold, or its reads are slow, its writes take up to delay,
+// or answers to them are lost, for up to most, or its watches expire.
+func (d *draw) disturb(n int, on string, hold, delay, most time.Duration) {
+	switch n {
+	case 0:
+		d.add(Step{Action: Hold, Target: on, For: d.often(2*time.Second, hold)})
+	case 1:
+		d.add(Step{Action: SlowReads, Target: on, Delay: d.often(100*time.Millisecond, 5*time.Second), For: d.often(10*time.Second, most)})
+	case 2:
+		d.add(Step{Action: SlowWrites, Target: on, Delay: d.often(100*time.Millisecond, delay), For: d.often(10*time.Second, most)})
+	case 3:
+		d.add(Step{Action: LostAnswer, Target: on, For: d.often(5*time.Second, most)})
+	case 4:
+		d.add(Step{Action: Expire, Target: on})
+	}
+}
+
 func (d *draw) owner() Owner { return d.Owners[d.IntN(len(d.Owners))] }
 
 // late has events of a resource come late in every fourth seed, also to proofs, while others' objects change. It draws from numbers of its own, so that

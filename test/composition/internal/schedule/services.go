@@ -118,17 +118,9 @@ func (d *draw) serviceWork(most int) {
 
 func (d *draw) serviceTrouble() {
 	on := sliceReads[d.IntN(len(sliceReads))]
-	switch d.IntN(8) {
-	case 0, 1:
-		d.add(Step{Action: Hold, Target: on, For: d.often(2*time.Second, time.Minute)})
-	case 2:
-		d.add(Step{Action: SlowReads, Target: on, Delay: d.often(100*time.Millisecond, 5*time.Second), For: d.often(10*time.Second, time.Minute)})
-	case 3:
-		d.add(Step{Action: SlowWrites, Target: on, Delay: d.often(100*time.Millisecond, 5*time.Second), For: d.often(10*time.Second, time.Minute)})
-	case 4:
-		d.add(Step{Action: LostAnswer, Target: on, For: d.often(5*time.Second, time.Minute)})
-	case 5:
-		d.add(Step{Action: Expire, Target: on})
+	switch n := d.IntN(8); n {
+	case 0, 1, 2, 3, 4, 5:
+		d.disturb(max(n-1, 0), on, time.Minute, 5*time.Second, time.Minute)
 	case 6:
 		d.add(Step{Action: Throttle, Target: on, N: 1 + d.IntN(10), For: d.often(5*time.Second, time.Minute)})
 	case 7:
