@@ -54,6 +54,25 @@ func ended(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded }
 
 func onGoneNode(p *corev1.Pod) bool { return p.Spec.NodeName == traffic.NodeName(0) }
 
+// startOurs runs our controllers until the test ends. The faults are there before they start.
+func startOurs(t *testing.T, s schedule.Schedule, flags arms.Flags, before ...schedule.Step) (*model.Server, *faults.Faults, *traffic.Traffic, *arms.Manager) {
+	server := model.New()
+	f := faults.New(server)
+	server.Fate = f.Fate
+	tr := traffic.Start(server, s)
+	server.Changed = func(_ model.Truth, _ *model.Resource, old, now model.Object) { tr.Changed(old, now) }
+	for _, step := range before {
+		f.Do(step, tr.After)
+	}
+	manager, err := arms.Start(context.Background(), arms.Ours, server, flags)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		tr.End()
+		manager.Stop()
+	})
+	return server, f, tr, manager
+}
+
 // Where nothing can be proven for an hour, what waits is shown, the rest goes on, and each wait ends: that of a value after a minute,
 // that of a deletion once there are proofs again.
 //
@@ -104,21 +123,11 @@ func TestNothingCanBeProvenForAnHour(t *testing.T) {
 	} {
 		t.Run(cmp.Or(test.name, test.controller), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := model.New()
-				f := faults.New(server)
-				server.Fate = f.Fate
 				s := schedule.Schedule{
 					Nodes: 3, Ended: 1, Tenants: []schedule.Tenant{{Name: tenant, Pods: 4, Hard: 5}}, Budgets: []schedule.Budget{{Over: tenant, MinAvailable: 4}},
 					Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "replicas", Replicas: 4}},
 				}
-				tr := traffic.Start(server, s)
-				server.Changed = func(_ model.Truth, _ *model.Resource, old, now model.Object) { tr.Changed(old, now) }
-				manager, err := arms.Start(context.Background(), arms.Ours, server, arms.Flags{Guards: true, Ended: s.Ended})
-				require.NoError(t, err)
-				defer func() {
-					tr.End()
-					manager.Stop()
-				}()
+				server, f, tr, manager := startOurs(t, s, arms.Flags{Guards: true, Ended: s.Ended})
 				is := func(what func(model.Truth) bool) (yes bool) {
 					server.Look(func(truth model.Truth) { yes = what(truth) })
 					return yes
@@ -163,22 +172,11 @@ func TestNothingCanBeProvenForAnHour(t *testing.T) {
 // Where nothing can be proven from the start on, owners are reconciled all the same after a minute, and the page shows until then why they are not.
 func TestNothingCanBeProvenFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := model.New()
-		f := faults.New(server)
-		server.Fate = f.Fate
 		s := schedule.Schedule{Nodes: 3}
 		for _, kind := range kinds {
 			s.Owners = append(s.Owners, schedule.Owner{Kind: kind, Name: strings.ToLower(kind), Replicas: 3})
 		}
-		tr := traffic.Start(server, s)
-		server.Changed = func(_ model.Truth, _ *model.Resource, old, now model.Object) { tr.Changed(old, now) }
-		f.Do(schedule.Step{Action: schedule.Unprovable, For: time.Hour}, tr.After)
-		manager, err := arms.Start(context.Background(), arms.Ours, server, arms.Flags{})
-		require.NoError(t, err)
-		defer func() {
-			tr.End()
-			manager.Stop()
-		}()
+		server, _, _, manager := startOurs(t, s, arms.Flags{}, schedule.Step{Action: schedule.Unprovable, For: time.Hour})
 		reconciled := func() map[string]bool {
 			owners := map[string]bool{}
 			server.Look(func(truth model.Truth) {
@@ -203,18 +201,8 @@ func TestNothingCanBeProvenFromTheStart(t *testing.T) {
 // Where nothing can be proven, an owner whose answers were lost waits a minute to learn what became of its writes, not for ever.
 func TestTheOutcomeOfAWriteCannotBeProven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := model.New()
-		f := faults.New(server)
-		server.Fate = f.Fate
 		s := schedule.Schedule{Nodes: 3, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "replicas", Replicas: 4}}}
-		tr := traffic.Start(server, s)
-		server.Changed = func(_ model.Truth, _ *model.Resource, old, now model.Object) { tr.Changed(old, now) }
-		manager, err := arms.Start(context.Background(), arms.Ours, server, arms.Flags{})
-		require.NoError(t, err)
-		defer func() {
-			tr.End()
-			manager.Stop()
-		}()
+		server, f, tr, manager := startOurs(t, s, arms.Flags{})
 		pods := func() (n int) {
 			server.Look(func(truth model.Truth) { n = len(truth.List(model.Pods)) })
 			return n
