@@ -23,7 +23,7 @@ func (r *reading) Decide(ctx context.Context, d consistency.Decision) bool {
 	owner := types.NamespacedName{Name: ownerOf(r.key, d.Action)}
 	v := r.viewFor(owner.Name, d.Now)
 	err := r.pass.Prove(ctx, owner.Name, d.Resource)
-	s.isWaiting(r.key, owner, err != nil)
+	r.waits(owner, err != nil)
 	var unproven *UnprovenError
 	switch {
 	case err == nil:
@@ -52,24 +52,12 @@ func (r *reading) Decide(ctx context.Context, d consistency.Decision) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !right {
+	if right {
+		s.decided(r.key, owner)
+	} else {
 		wait.refuted = version
-	} else if of := s.waiting[r.key]; of != nil {
-		of[owner] = false
 	}
 	return right
-}
-
-// Undecided implements what consistency.Undecided asks for.
-func (s *Store) Undecided(key string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, undecided := range s.waiting[key] {
-		if undecided {
-			return true
-		}
-	}
-	return false
 }
 
 // viewFor makes the view of an action, unless it has one.

@@ -5,6 +5,7 @@ package consistencystore
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -15,10 +16,12 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
@@ -105,6 +108,63 @@ func TestFinalizersWaitForProofsOfWhatMayUseTheObject(t *testing.T) {
 			}
 		}
 	}
+}
+
+// While the server refuses to take a finalizer off, and proofs are slow, it is tried as often as upstream tries it.
+func TestFinalizersThatAreRefusedKeepTheirBackoff(t *testing.T) {
+	handlers := utilruntime.ErrorHandlers
+	utilruntime.ErrorHandlers = nil // One of them waits since the last error of the process, by a clock that is not the bubble's.
+	t.Cleanup(func() { utilruntime.ErrorHandlers = handlers })
+	for kind, k := range protectedKinds() {
+		t.Run(kind, func(t *testing.T) {
+			stock, ours := k.refused(t, true), k.refused(t, false)
+			require.Greater(t, stock, 10)
+			require.InDelta(t, stock, ours, 2)
+		})
+	}
+}
+
+// refused is how often the finalizer is tried to take off in 5 min.
+func (k protectedKind) refused(t *testing.T, stock bool) (tried int) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		consistency.SetProvider(func(controller string, caches map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
+			if stock {
+				return consistency.NewNoopConsistencyStore()
+			}
+			store := passStore(ctx, nil, caches)
+			store.name, store.prover = controller, &answers{Prover: &slowProver{&verdictOfCache{proof: fresh, store: store}, 3 * briefly}}
+			return store
+		})
+		t.Cleanup(func() { consistency.SetProvider(nil) })
+		client := fake.NewClientset()
+		gvr, _ := meta.UnsafeGuessKindToResource(k.kind)
+		for _, verb := range []string{"update", "patch"} {
+			client.PrependReactor(verb, gvr.Resource, func(k8stesting.Action) (bool, runtime.Object, error) {
+				tried++
+				return true, nil, apierrors.NewInternalError(errors.New("a webhook is down"))
+			})
+		}
+		object := k.object.DeepCopyObject()
+		m, err := meta.Accessor(object)
+		require.NoError(t, err)
+		m.SetName("a")
+		m.SetUID("uid")
+		m.SetFinalizers([]string{k.finalizer})
+		m.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
+		require.NoError(t, client.Tracker().Add(object))
+		factory := informers.NewSharedInformerFactory(client, 0)
+		start, err := k.run(ctx, client, factory)
+		require.NoError(t, err)
+		factory.Start(ctx.Done())
+		factory.WaitForCacheSync(ctx.Done())
+		go start()
+		time.Sleep(5 * time.Minute)
+		cancel()
+		factory.Shutdown()
+		time.Sleep(10 * time.Minute)
+	})
+	return tried
 }
 
 func (k protectedKind) test(t *testing.T, proofs map[schema.GroupResource]freshness.Proof, held time.Duration) {

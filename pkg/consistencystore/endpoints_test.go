@@ -40,9 +40,12 @@ type endpointsTest struct {
 	uncached bool
 	// refused deletions are answered that the Endpoints have changed, so many times.
 	refused int
+	// slow is how long a proof takes.
+	slow time.Duration
 
 	deleted bool
 	reads   int
+	tried   int // deletions; 0: not counted
 }
 
 // Stock deletes the Endpoints of a Service that its cache lacks, by name.
@@ -54,6 +57,8 @@ func TestEndpointsOfAServiceThatTheCacheLacks(t *testing.T) {
 		"gone":                               {proof: fresh, deleted: true},
 		"gone, Endpoints are not cached":     {proof: fresh, uncached: true, deleted: true},
 		"gone, Endpoints have changed":       {proof: fresh, refused: 1, deleted: true},
+		"stock, all deletions are refused":   {stock: true, refused: 1000, tried: 14},
+		"all are refused, and proofs slow":   {proof: fresh, slow: 3 * briefly, refused: 1000, tried: 14},
 		"nothing can be proven":              {proof: down, live: true, reads: 1},
 		"gone, nothing can be proven":        {proof: down, deleted: true, reads: 1},
 		"nothing can be proven, and no read": {proof: down, down: true, reads: -1},
@@ -73,7 +78,7 @@ func (c endpointsTest) run(t *testing.T) {
 		}
 		require.Equal(t, "endpoint", controller)
 		store = passStore(ctx, nil, caches)
-		store.name, store.prover = controller, &answers{Prover: &verdictOfCache{proof: c.proof, store: store}}
+		store.name, store.prover = controller, &answers{Prover: &slowProver{&verdictOfCache{proof: c.proof, store: store}, c.slow}}
 		store.budget = livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst)
 		return store
 	})
@@ -123,6 +128,9 @@ func (c endpointsTest) run(t *testing.T) {
 		require.Positive(t, reads)
 		require.Less(t, reads, 100, "no loop of reads")
 	}
+	if c.tried > 0 {
+		require.Equal(t, c.tried, len(asked)) //nolint:testifylint // Their text is long.
+	}
 	for _, options := range asked {
 		if c.stock {
 			require.Equal(t, metav1.DeleteOptions{}, options)
@@ -137,6 +145,17 @@ func (c endpointsTest) run(t *testing.T) {
 		}
 		require.Zero(t, waiting, "nothing is kept of what is gone")
 	}
+}
+
+// slowProver takes so long for each proof.
+type slowProver struct {
+	Prover
+	by time.Duration
+}
+
+func (p *slowProver) Prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
+	time.Sleep(p.by)
+	return p.Prover.Prove(ctx, resource, asOf)
 }
 
 // A mirrored slice is deleted as it was read, and one that is refused is tried again.

@@ -104,10 +104,11 @@ func (*Store) followedStore(f *followed) (cache.Store, bool) {
 // Reading implements what consistency.WithReading asks for.
 func (s *Store) Reading(key string) consistency.Pass {
 	s.mu.Lock()
+	delete(s.failed, key)
 	of := s.waiting[key]
 	ahead := slices.Collect(maps.Keys(of))
 	for _, owner := range ahead {
-		of[owner] = false
+		s.decided(key, owner)
 	}
 	caches := maps.Clone(s.followed)
 	s.mu.Unlock()
@@ -133,26 +134,7 @@ func (s *Store) ForgetReading(key string) {
 		}
 	}
 	delete(s.waiting, key)
-}
-
-// isWaiting notes that a value of the object with this key waits, or does no longer.
-func (s *Store) isWaiting(key string, owner types.NamespacedName, is bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	of := s.waiting[key]
-	switch {
-	case is && of == nil:
-		if s.waiting == nil {
-			s.waiting = map[string]map[types.NamespacedName]bool{}
-		}
-		s.waiting[key] = map[types.NamespacedName]bool{owner: true}
-	case is:
-		of[owner] = true
-	case of != nil:
-		if delete(of, owner); len(of) == 0 {
-			delete(s.waiting, key)
-		}
-	}
+	delete(s.failed, key)
 }
 
 // reading is what is read from the caches for one object, whose values are proven by themselves, as for owners with the names
@@ -160,6 +142,69 @@ func (s *Store) isWaiting(key string, owner types.NamespacedName, is bool) {
 type reading struct {
 	pass
 	key string
+	// wrote says that a write was made for the object. The store's mu guards it.
+	wrote bool
+}
+
+// waits notes that a value of the object waits, or does no longer.
+func (r *reading) waits(owner types.NamespacedName, is bool) {
+	s := r.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.waiting[r.key]
+	switch {
+	case is && of == nil:
+		if s.waiting == nil {
+			s.waiting = map[string]map[types.NamespacedName]bool{}
+		}
+		s.waiting[r.key] = map[types.NamespacedName]bool{owner: !r.wrote}
+	case is:
+		of[owner] = !r.wrote
+	case of != nil:
+		if delete(of, owner); len(of) == 0 {
+			delete(s.waiting, r.key)
+		}
+	}
+}
+
+// decided notes that a value is published, or an action taken, though it still waits. mu must be held.
+func (s *Store) decided(key string, owner types.NamespacedName) {
+	if of := s.waiting[key]; of != nil {
+		of[owner] = false
+	}
+}
+
+// Wrote implements what consistency.Wrote asks for.
+func (r *reading) Wrote(failed bool) {
+	s := r.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if failed {
+		if s.failed == nil {
+			s.failed = map[string]bool{}
+		}
+		if _, known := s.failed[r.key]; !known {
+			s.failed[r.key] = false
+		}
+		return
+	}
+	r.wrote = true
+	for owner := range s.waiting[r.key] {
+		s.decided(r.key, owner)
+	}
+}
+
+// Undecided implements what consistency.Forget asks for.
+func (s *Store) Undecided(key string) bool {
+	s.mu.Lock()
+	add, left := s.add, s.failed[key]
+	delete(s.failed, key)
+	undecided := slices.Contains(slices.Collect(maps.Values(s.waiting[key])), true)
+	s.mu.Unlock()
+	if left && add != nil {
+		add(key) // The controller takes no notice of the failure, so nothing else brings it back.
+	}
+	return undecided
 }
 
 // ownerOf is how a value of the object with this key is named among what waits.
@@ -207,7 +252,7 @@ func (r *reading) prove(ctx context.Context, action string, unknown, stale time.
 	name := ownerOf(r.key, action)
 	owner := types.NamespacedName{Name: name}
 	err := r.pass.Prove(ctx, name, known...)
-	s.isWaiting(r.key, owner, err != nil)
+	r.waits(owner, err != nil)
 	var unproven *UnprovenError
 	if !errors.As(err, &unproven) || unproven.Again() {
 		return err
@@ -225,6 +270,9 @@ func (r *reading) prove(ctx context.Context, action string, unknown, stale time.
 	}
 	klog.FromContext(ctx).Info("A value was held back for as long as it may be, and is published though its cache is not proven fresh", "controller", s.name,
 		"value", name, "after", limit, "proof", unproven.Proof.String())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.decided(r.key, owner)
 	return nil
 }
 

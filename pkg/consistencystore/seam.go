@@ -41,4 +41,6 @@ var (
 	_ consistency.AgainError       = (*UnprovenError)(nil)
 	_ consistency.FirstPass        = (*reading)(nil)
 	_ consistency.DecidingPass     = (*reading)(nil)
+	_ consistency.WritingPass      = (*reading)(nil)
+	_ consistency.ExactPass        = (*reading)(nil)
 )

@@ -81,6 +81,9 @@ type Store struct {
 	// waiting are the values that wait, by the key of their object on the controller's queue, and whether they do so since it was
 	// last read.
 	waiting map[string]map[types.NamespacedName]bool
+	// failed are the keys of objects of which a write has failed since they were last read, and whether one was to be woken since: each value
+	// that woke its object would be one more try, and double the queue's backoff.
+	failed map[string]bool
 	// brief says that a worker waits only briefly for proofs, as many owners are due at one moment.
 	brief bool
 	// slow is when a worker has last waited so for a proof and had none.
@@ -230,13 +233,18 @@ func (s *Store) SeenOwnWrites(owner types.NamespacedName) bool {
 	return !untracked
 }
 
-// wake puts an owner back on its controller's queue.
+// wake puts an owner back on its controller's queue, unless the queue's backoff will.
 func (s *Store) wake(owner types.NamespacedName) {
+	key := queueKey(owner)
 	s.mu.Lock()
 	add := s.add
+	_, failed := s.failed[key]
+	if failed {
+		s.failed[key] = true
+	}
 	s.mu.Unlock()
-	if add != nil {
-		add(queueKey(owner))
+	if add != nil && !failed {
+		add(key)
 	}
 }
 

@@ -70,7 +70,9 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	owner, ok := consistency.OwnerFrom(req.Context())
 	if !ok || req.URL.Query().Has("dryRun") {
-		return r.next.RoundTrip(req)
+		resp, err := r.next.RoundTrip(req)
+		consistency.Wrote(req.Context(), err != nil || resp.StatusCode >= http.StatusMultipleChoices)
+		return resp, err
 	}
 	store, ok := owner.Store.(Store)
 	if !ok {

@@ -47,7 +47,12 @@ func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (rec
 		server, judge := model.New(), validate.New(s)
 		f := faults.New(server)
 		var tr *traffic.Traffic
-		server.Fate, server.Observe = f.Fate, judge.Observe
+		server.Fate, server.Observe = f.Fate, func(truth model.Truth, r *model.Request, done bool) {
+			if log != nil && done && r.Write() {
+				logger.Info(r.String())
+			}
+			judge.Observe(truth, r, done)
+		}
 		server.Changed = judge.Changed
 		tr = traffic.Start(server, s)
 		server.Changed = func(truth model.Truth, r *model.Resource, old, now model.Object) {

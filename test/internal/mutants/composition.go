@@ -88,9 +88,19 @@ func composition() []Tested {
 			New: "",
 		}},
 		{Package: compositionTests, Test: "TestRegressions/claim-refused-between-waits.json", Mutant: Mutant{
-			Name: "backoff-resourceclaim", Protection: "a claim that waits keeps the backoff of its refused writes", File: controllers + "resourceclaim/controller.go",
-			Old: "if err == nil && consistencyutil.Undecided(ec.consistencyStore, key) {",
-			New: "if err == nil && consistencyutil.Undecided(ec.consistencyStore, key) && false {",
+			Name: "backoff-resourceclaim", Protection: "a claim that waits keeps the backoff of its refused writes", File: controllers + "util/consistency/reading.go",
+			Old: "s.Undecided(key) {",
+			New: "s.Undecided(key) && false {",
+		}},
+		{Package: "pkg/consistencystore", Test: "TestFinalizersThatAreRefusedKeepTheirBackoff/PodGroup", Mutant: Mutant{
+			Name: "backoff-finalizers", Protection: "a finalizer that waits keeps the backoff of its refused writes", File: controllers + "util/consistency/dependents.go",
+			Old: "{ Forget(d.store, key, forget) }",
+			New: "{ forget(key) }",
+		}},
+		{Package: compositionTests, Test: "TestRegressions/quota-fails-while-values-wait.json", Mutant: Mutant{
+			Name: "backoff-values", Protection: "a value that has waited does not try a write again before its queue's backoff does", File: "pkg/consistencystore/store.go",
+			Old: "if add != nil && !failed {",
+			New: "if add != nil {",
 		}},
 		{Package: compositionTests, Test: "TestRegressions/lost-deletion.json", Mutant: Mutant{
 			Name: "relist-lost", Protection: "the informer of a cache that lacks what it has passed relists", File: "pkg/wiring/monitor.go",

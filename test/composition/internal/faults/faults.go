@@ -31,7 +31,7 @@ func New(server *model.Server) *Faults { return &Faults{server: server} }
 // Do begins what a step says, and has after end it. It reports whether the step is a fault.
 func (f *Faults) Do(s schedule.Step, after func(time.Duration, func())) bool {
 	switch s.Action {
-	case schedule.Refuse, schedule.Webhook, schedule.Broken, schedule.Throttle, schedule.SlowWrites, schedule.SlowReads, schedule.LostAnswer, schedule.Unprovable:
+	case schedule.Refuse, schedule.Webhook, schedule.FailWrites, schedule.Broken, schedule.Throttle, schedule.SlowWrites, schedule.SlowReads, schedule.LostAnswer, schedule.Unprovable:
 		f.mu.Lock()
 		f.now = append(f.now, s)
 		f.mu.Unlock()
@@ -81,7 +81,11 @@ func (f *Faults) Fate(r *model.Request) (fate model.Fate) {
 			}
 		case schedule.Webhook:
 			if createsFor(r, s.Target) {
-				fate.Refusal = model.Refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: failed calling webhook", 0)
+				fate.Refusal = webhookDown()
+			}
+		case schedule.FailWrites:
+			if hit && r.Write() {
+				fate.Refusal = webhookDown()
 			}
 		case schedule.Broken:
 			if hit && (r.Verb == "list" || r.Verb == "watch") {
@@ -110,6 +114,10 @@ func (f *Faults) Fate(r *model.Request) (fate model.Fate) {
 		}
 	}
 	return fate
+}
+
+func webhookDown() error {
+	return model.Refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError, `Internal error occurred: failed calling webhook "all.example.com"`, 0)
 }
 
 // createsFor says that a request makes a pod of the owner, a Job of the CronJob, or a claim of the pod.

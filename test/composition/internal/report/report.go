@@ -69,8 +69,9 @@ func Records(s schedule.Schedule, stock, ours validate.Record) string {
 		}
 	}
 	for _, v := range s.Values() {
-		fmt.Fprintf(&b, "%s\n    withheld, stock: %v\n    withheld, ours:  %v\n    overdone, stock: %v\n    overdone, ours:  %v\n",
-			v, stock.Withheld[v], ours.Withheld[v], stock.Overdone[v], ours.Overdone[v])
+		o := validate.ValueOwner(v)
+		fmt.Fprintf(&b, "%s, stock %v, ours %v\n    withheld, stock: %v\n    withheld, ours:  %v\n    overdone, stock: %v\n    overdone, ours:  %v\n",
+			v, stock.Requests[o], ours.Requests[o], stock.Withheld[v], ours.Withheld[v], stock.Overdone[v], ours.Overdone[v])
 	}
 	for _, service := range s.Services {
 		o := validate.ServiceOwner(service.Name)

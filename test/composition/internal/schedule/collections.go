@@ -77,6 +77,10 @@ func DrawCollections(seed uint64) Schedule {
 	for range d.IntN(4) {
 		d.collectorTrouble()
 	}
+	d.failing(func() string {
+		resources := d.Families[d.IntN(len(d.Families))].Resources()
+		return resources[d.IntN(len(resources))]
+	})
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }

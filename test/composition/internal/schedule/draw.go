@@ -79,6 +79,7 @@ func Draw(seed uint64) Schedule {
 	d.guards()
 	d.deployments()
 	d.late(d.resource)
+	d.failing(d.published)
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }
@@ -130,6 +131,25 @@ func (d *draw) late(resource func() string) {
 			d.Steps = append(d.Steps, Step{At: at.At, Action: Flap, Target: d.owner().Name, Delay: d.between(300*time.Millisecond, 5*time.Second), For: at.For})
 		}
 	}
+}
+
+// failing has writes of a resource fail in every fourth seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+func (d *draw) failing(resource func() string) {
+	d.Rand = rand.New(rand.NewPCG(d.Seed, 10))
+	if d.IntN(4) > 0 {
+		return
+	}
+	for range 1 + d.IntN(2) {
+		d.add(Step{Action: FailWrites, Target: resource(), For: d.often(10*time.Second, 5*time.Minute)})
+	}
+}
+
+// published is a resource that quota and disruption write, if they run, or that some owner's controller reads.
+func (d *draw) published() string {
+	if len(d.Budgets) > 0 && d.IntN(2) == 0 {
+		return []string{"resourcequotas", "poddisruptionbudgets"}[d.IntN(2)]
+	}
+	return d.resource()
 }
 
 // resource is one that some owner's controller reads.
@@ -256,7 +276,7 @@ func (s Step) touches(resource string) time.Duration {
 		return 3 * s.Delay
 	case LostAnswer:
 		return 10 * time.Second
-	case Hold, Broken:
+	case Hold, Broken, FailWrites:
 		return s.For
 	case Throttle:
 		return s.For + 2*time.Duration(s.N)*time.Second // A client tries again that long after it.

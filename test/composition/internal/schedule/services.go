@@ -74,6 +74,7 @@ func DrawServices(seed uint64) Schedule {
 	for range d.IntN(4) {
 		d.serviceTrouble()
 	}
+	d.failing(func() string { return "endpointslices" })
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }

@@ -26,7 +26,7 @@ func compareValues(s schedule.Schedule, stock, ours Record) []Violation {
 			continue
 		}
 		fault := s.TouchedValue(v)
-		owner := ownerOf(v)
+		owner := ValueOwner(v)
 		for what, n := range ours.Requests[owner] {
 			more := stock.Requests[owner][what]*5/4 + moreRequests
 			if fault > 0 {
@@ -66,8 +66,8 @@ func compareValues(s schedule.Schedule, stock, ours Record) []Violation {
 	return out
 }
 
-// ownerOf is the object by which the requests for a value are counted.
-func ownerOf(v schedule.Value) model.Owner {
+// ValueOwner is the object by which the requests for a value are counted.
+func ValueOwner(v schedule.Value) model.Owner {
 	if v.Kind == schedule.PodGCValue {
 		return podGCOwner
 	}

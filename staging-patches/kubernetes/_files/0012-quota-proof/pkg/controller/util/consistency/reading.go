@@ -22,6 +22,10 @@ type (
 	FirstPass interface {
 		ProveFirst(ctx context.Context, action string, resources ...schema.GroupResource) error
 	}
+	// UndecidedStore can tell whether an object waits, and nothing was written for it since it was last read; see Forget.
+	UndecidedStore interface{ Undecided(key string) bool }
+	// WritingPass is a pass that Wrote tells.
+	WritingPass interface{ Wrote(failed bool) }
 )
 
 // Follow tells the store of a cache that the controller reads, besides those that it was made with.
@@ -47,6 +51,23 @@ func ProveFirst(ctx context.Context, action string, resources ...schema.GroupRes
 		return p.ProveFirst(ctx, action, resources...)
 	}
 	return nil
+}
+
+// Forget has the queue forget the failures of the object with this key, as none was met when it was last read. It does not if what
+// would have been written waits: upstream would have written it, and may have met another one.
+func Forget(store ConsistencyStore, key string, forget func(key string)) {
+	if s, ok := store.(UndecidedStore); ok && s.Undecided(key) {
+		return
+	}
+	forget(key)
+}
+
+// Wrote says that a write with this context was made, or failed. After a failure the queue's backoff brings the object back, and
+// nothing that waits does, unless Forget is called.
+func Wrote(ctx context.Context, failed bool) {
+	if p, ok := ctx.Value(passKey{}).(WritingPass); ok {
+		p.Wrote(failed)
+	}
 }
 
 // ForgetReading forgets what the object with this key waits for, as there is no such object any more.

@@ -27,16 +27,6 @@ type DecidingPass interface {
 	Decide(ctx context.Context, d Decision) bool
 }
 
-// UndecidedStore can tell whether an object waits for a decision; see Undecided.
-type UndecidedStore interface{ Undecided(key string) bool }
-
-// Undecided reports whether an action for the object with this key could not be decided when it was last read. Then what the queue
-// knows of earlier failures must stay, as it must for an owner that is parked.
-func Undecided(store ConsistencyStore, key string) bool {
-	s, ok := store.(UndecidedStore)
-	return ok && s.Undecided(key)
-}
-
 // Decide reports whether an action is to be taken: the cache decides if it is proven fresh, or else a live read if there is
 // budget for one. If neither can be, the object comes back as WithReading says. Without a store that can tell, the action is right.
 func Decide(ctx context.Context, d Decision) bool {

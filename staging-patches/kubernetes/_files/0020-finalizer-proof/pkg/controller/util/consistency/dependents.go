@@ -57,6 +57,9 @@ func (d Dependents) Proven(ctx context.Context) bool {
 	return err == nil
 }
 
+// Forget has the queue forget the failures of the object with this key, unless its finalizer waits.
+func (d Dependents) Forget(key string, forget func(key string)) { Forget(d.store, key, forget) }
+
 // Gone forgets what the object with this key waits for.
 func (d Dependents) Gone(key string) { ForgetReading(d.store, key) }
 
