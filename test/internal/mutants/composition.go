@@ -90,7 +90,7 @@ func composition() []Tested {
 		{Package: compositionTests, Test: "TestRegressions/claim-refused-between-waits.json", Mutant: Mutant{
 			Name: "backoff-resourceclaim", Protection: "a claim that waits keeps the backoff of its refused writes", File: controllers + "util/consistency/reading.go",
 			Old: "s.Undecided(key) {",
-			New: "s.Undecided(key) && false {",
+			New: "s.Undecided(key) && false {", Also: "backoff-values",
 		}},
 		{Package: "pkg/consistencystore", Test: "TestFinalizersThatAreRefusedKeepTheirBackoff/PodGroup", Mutant: Mutant{
 			Name: "backoff-finalizers", Protection: "a finalizer that waits keeps the backoff of its refused writes", File: controllers + "util/consistency/dependents.go",

@@ -59,7 +59,15 @@ func (m Mutant) Files() []string {
 	if m.Also == "" {
 		return []string{m.File}
 	}
-	return []string{m.File, mustFind(m.Also).File}
+	return []string{m.File, m.also().File}
+}
+
+// also is the other mutant, of a scenario or of a test.
+func (m Mutant) also() Mutant {
+	if i := slices.IndexFunc(Tests(), func(t Tested) bool { return t.Name == m.Also }); i >= 0 {
+		return Tests()[i].Mutant
+	}
+	return mustFind(m.Also)
 }
 
 // Overlay puts the edited files into a folder, and returns a file for the option -overlay of the go command: the checkout
@@ -71,7 +79,7 @@ func (m Mutant) Overlay(root, dir string) (string, error) {
 	}
 	edits, replace := []Mutant{m}, map[string]string{}
 	if m.Also != "" {
-		edits = append(edits, mustFind(m.Also))
+		edits = append(edits, m.also())
 	}
 	for _, edit := range edits {
 		content, err := edit.Apply(root)
