@@ -73,15 +73,23 @@ func (s *Store) asOf(owner types.NamespacedName, began time.Time, age time.Durat
 	if asOf.Before(s.since) {
 		asOf = s.since
 	}
+	if r := s.slowProof(owner, began); r != nil && r.asOf.Before(asOf) {
+		return r.asOf
+	}
+	return asOf
+}
+
+// slowProof is the wait for slow proofs that a reconcile which began then follows, nil if there is none. mu must be held.
+func (s *Store) slowProof(owner types.NamespacedName, began time.Time) *refusal {
 	r, waits := s.held.parked(holdAction, owner).(*refusal)
 	if !waits {
 		r = s.refused[owner]
 		waits = r != nil && began.Sub(r.ended) <= proofAge
 	}
-	if waits && !r.asOf.IsZero() && r.asOf.Before(asOf) {
-		return r.asOf
+	if !waits || r.asOf.IsZero() {
+		return nil
 	}
-	return asOf
+	return r
 }
 
 // proven forgets what the owner has waited for.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 )
@@ -19,7 +20,7 @@ var replicaSetResource = schema.GroupResource{Group: "apps", Resource: "replicas
 // owned are the objects of one resource that an owner controls, a Deployment's pods through its ReplicaSets: so many, when the
 // cache was at this version or later.
 type owned struct {
-	cache   cache.Indexer
+	cache   consistency.LastSyncRVGetter
 	version string
 	number  int
 	// list reads them from the cache, and by are the UIDs of those that control them.

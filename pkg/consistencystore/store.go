@@ -108,6 +108,8 @@ type refusal struct {
 	ended    time.Time
 	// asOf, unless zero, is what proofs were asked for that have taken too long to wait for.
 	asOf time.Time
+	// counted are what the value was computed from, if they are proven as of when it was.
+	counted *tally
 	// stale is when the server had, of each cache that was stale in this wait, what the first proof found missing.
 	stale map[schema.GroupResource]time.Time
 	// refuted is the version of the cache that a live read has contradicted; empty: none has.
@@ -304,13 +306,16 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 	resources = s.needed(resources)
 	var open []schema.GroupResource
 	for _, resource := range resources {
-		if proof := early[resource]; !began.proven[resource] && !(proof.Fresh() && began.shows(resource, proof)) {
+		if proof := early[resource]; !began.proven[resource] && (began.counts(resource) || !(proof.Fresh() && began.shows(resource, proof))) {
 			open = append(open, resource)
 		}
 	}
 	asOf := make(map[schema.GroupResource]time.Time, len(resources))
 	for _, resource := range resources {
 		asOf[resource] = s.asOf(owner.Name, began.at, began.age(resource))
+		if began.counts(resource) {
+			asOf[resource] = began.counted.at
+		}
 	}
 	replies, rest := ask(cmp.Or(began.patience, promptly), open, func(resource schema.GroupResource) reply { return s.proveOrRead(ctx, began, resource, asOf[resource]) })
 	for _, resource := range open {
@@ -318,6 +323,9 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		if replies[resource].shown || proof.Fresh() && began.showsNow(resource, proof) {
 			s.provable(resource)
 			continue
+		}
+		if earlier := early[resource]; began.counts(resource) && (slow || proof.Fresh()) && earlier.Fresh() && began.shows(resource, earlier) {
+			continue // It would come late, or after another change, each time.
 		}
 		if !slow && s.goOn(ctx, resource, proof) {
 			continue
@@ -331,7 +339,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		switch {
 		case slow:
 			s.wasSlow()
-			s.await(ctx, owner.Name, &refusal{resource: resource, proof: proof, asOf: asOf[resource]}, func() (proven bool) {
+			s.await(ctx, owner.Name, &refusal{resource: resource, proof: proof, asOf: asOf[resource], counted: began.counted}, func() (proven bool) {
 				if proven = rest(); proven {
 					s.proveNextAhead(owner.Name, resources, asOf) // The owner may have to queue for longer than the proofs are good.
 				} else if late, stale := s.shownStale(resource); stale {

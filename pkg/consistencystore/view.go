@@ -29,6 +29,8 @@ type view struct {
 	patience time.Duration
 	// exact wants proofs no older than the view.
 	exact bool
+	// counted are what a value that is to be lowered was computed from; nil: there are none.
+	counted *tally
 
 	// What was proven of the view stays so, also when the reconcile has changed things itself since. Who has the turn
 	// may read and write it.
@@ -91,6 +93,9 @@ func (v *view) shows(resource schema.GroupResource, proof freshness.Proof) bool 
 func (v *view) showsNow(resource schema.GroupResource, proof freshness.Proof) bool {
 	if v.own != nil && resource == v.own.resource {
 		return v.own.unchanged()
+	}
+	if v.counts(resource) {
+		return v.counted.unchanged()
 	}
 	return v.shows(resource, proof) || v.owned[resource].unchanged()
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/faults"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
-	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/report"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
@@ -104,7 +103,7 @@ func violations(t *testing.T, s schedule.Schedule) []validate.Violation {
 	t.Helper()
 	compare := func() []validate.Violation {
 		stock := run(t, arms.Stock, s, nil)
-		return report.Unknown(s, validate.Compare(s, stock, run(t, arms.Ours, s, nil)))
+		return validate.Compare(s, stock, run(t, arms.Ours, s, nil))
 	}
 	found := compare()
 	for runs := 1; len(found) > 0 && runs < 3; runs++ {

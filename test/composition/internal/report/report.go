@@ -1,7 +1,7 @@
 // Copyright The Fresh KCM Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report says what a run broke, and knows which findings are open.
+// Package report says what a run broke.
 package report
 
 import (
@@ -11,40 +11,6 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
 )
-
-// finding is one that is known and not mended yet. What it explains fails no run.
-type finding struct {
-	name string
-	// explains says that a rule may be broken because of it.
-	explains func(s schedule.Schedule, v validate.Violation) bool
-}
-
-// open are the findings that are not mended. An entry goes with its mend.
-var open = []finding{{
-	name:     "the pods of an autoscaler are proven as of up to 2 s before its metric is read",
-	explains: func(_ schedule.Schedule, v validate.Violation) bool { return v.Rule == validate.LoweredByOldProof },
-}}
-
-// Unknown are the violations that no open finding explains.
-func Unknown(s schedule.Schedule, all []validate.Violation) []validate.Violation {
-	var out []validate.Violation
-	for _, v := range all {
-		if Finding(s, v) == "" {
-			out = append(out, v)
-		}
-	}
-	return out
-}
-
-// Finding is the open finding that explains a violation, if one does.
-func Finding(s schedule.Schedule, v validate.Violation) string {
-	for _, f := range open {
-		if f.explains(s, v) {
-			return f.name
-		}
-	}
-	return ""
-}
 
 // Text is a history and what it broke.
 func Text(s schedule.Schedule, found []validate.Violation) string {

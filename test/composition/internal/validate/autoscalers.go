@@ -31,9 +31,8 @@ import (
 
 // The rules by which the controller of autoscalers is judged.
 const (
-	// Lowered: replicas were lowered to fewer than upstream wants by the server's pods, and than the load tolerates; LoweredByOldProof, than it wants by
-	// the pods of when it looked, and not than by those of shortly before, with what is measured now.
-	Lowered, LoweredByOldProof = "lowered", "lowered by an old proof"
+	// Lowered: replicas were lowered to fewer than upstream wants by the server's pods, and than the load tolerates.
+	Lowered = "lowered"
 	// Below and Above: replicas were lowered to fewer than the autoscaler's limit, or to more.
 	Below, Above = "below the least", "above the most"
 	// Raised: they were raised to more than it, which upstream's cache did not show. No proof is asked for that.
@@ -62,9 +61,8 @@ type scaler struct {
 
 // wanted is what upstream wants at a time, by the server's state.
 type wanted struct {
-	at   time.Time
-	n    int32
-	pods []model.Object
+	at time.Time
+	n  int32
 	scaler
 }
 
@@ -76,7 +74,6 @@ type scaling struct {
 	stands map[string]scaler
 	looked time.Time
 	wants  map[string][]wanted
-	asked  map[string]figures // what was measured when the controller last asked
 	looks  map[string]look
 	few    map[string]time.Time
 	many   map[string]time.Time
@@ -209,22 +206,23 @@ func (j *Judge) observeScaler(r *model.Request) {
 func (j *Judge) Asked(truth model.Truth, a schedule.Autoscaler) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.scaling.asked[a.Name] = j.wants(truth, a, time.Now())
+	j.wants(truth, a, time.Now())
 }
 
-// wants notes what upstream wants now, and returns what is measured.
-func (j *Judge) wants(truth model.Truth, a schedule.Autoscaler, at time.Time) (measured figures) {
+// wants notes what upstream wants now.
+func (j *Judge) wants(truth model.Truth, a schedule.Autoscaler, at time.Time) {
 	c := &j.scaling
 	w := wanted{at: at, scaler: standsAt(truth, a)}
+	var pods []model.Object
 	for _, o := range truth.List(model.Pods) {
 		if o.GetLabels()["app"] == a.Name {
-			w.pods = append(w.pods, o)
+			pods = append(pods, o)
 		}
 	}
+	var measured figures
 	measured.pods, measured.external = traffic.Figures(truth, a, c.schedule.LoadAt(a, at.Sub(j.began)))
-	w.n = w.want(a, w.pods, measured)
+	w.n = w.want(a, pods, measured)
 	c.wants[a.Name] = append(c.wants[a.Name], w)
-	return measured
 }
 
 // judgeScaling notes how the autoscalers stand after a change, and judges one by their controller.
@@ -263,15 +261,14 @@ func (j *Judge) judgeScale(target model.Owner, a schedule.Autoscaler, was, is sc
 	c := &j.scaling
 	looked := c.looks[a.Name].at
 	since := looked.Add(-j.decided - provenBefore)
-	lowest, lowestOfPods, least, most := int32(math.MaxInt32), int32(math.MaxInt32), int32(math.MaxInt32), int32(0)
+	lowest, least, most := int32(math.MaxInt32), int32(math.MaxInt32), int32(0)
 	series := c.wants[a.Name]
 	for i, w := range series {
 		if i+1 < len(series) && series[i+1].at.Before(since) {
 			continue
 		}
 		if w.there {
-			lowest, lowestOfPods = min(lowest, w.n), min(lowestOfPods, w.want(a, w.pods, c.asked[a.Name]))
-			least, most = min(least, w.least), max(most, w.most)
+			lowest, least, most = min(lowest, w.n), min(least, w.least), max(most, w.most)
 		}
 	}
 	late := at.Sub(j.began).Round(time.Millisecond)
@@ -283,11 +280,8 @@ func (j *Judge) judgeScale(target model.Owner, a schedule.Autoscaler, was, is sc
 		j.unjustified(Raised, "at %s %s from %d to %d of at most %d", late, target, was.replicas, is.replicas, most)
 	case is.replicas < least && lowered:
 		j.unjustified(Below, "at %s %s from %d to %d of at least %d", late, target, was.replicas, is.replicas, least)
-	case !lowered || is.replicas >= lowest || !is.few(c.schedule.LoadAt(a, looked.Sub(j.began))):
-	case is.replicas < lowestOfPods:
+	case lowered && is.replicas < lowest && is.few(c.schedule.LoadAt(a, looked.Sub(j.began))):
 		j.unjustified(Lowered, "at %s %s from %d to %d, by the server %d are wanted", late, target, was.replicas, is.replicas, lowest)
-	default:
-		j.unjustified(LoweredByOldProof, "at %s %s from %d to %d, by the server %d are wanted", late, target, was.replicas, is.replicas, lowest)
 	}
 }
 
@@ -324,7 +318,7 @@ func (j *Judge) endScaling(at time.Time) {
 // nothing can be proven for long, and where replicas are raised.
 func scalingExcused(s schedule.Schedule, v Violation, stock, ours Record) bool {
 	switch v.Rule {
-	case Lowered, LoweredByOldProof, Below, Above:
+	case Lowered, Below, Above:
 		return (s.Has(schedule.LoseEvent) || s.GoesOnUnproven()) && ours.broke(v.Rule) <= stock.broke(v.Rule)
 	case Raised:
 		return ours.broke(v.Rule) <= stock.broke(v.Rule)

@@ -138,7 +138,7 @@ func New(s schedule.Schedule) *Judge {
 			Missing: map[model.Owner][]Span{}, Stray: map[model.Owner][]Span{}, Garbage: map[string][]Span{}, Lingering: map[string][]Span{}, Collecting: map[string]int{},
 			Lacking: map[string][]Span{}, Kept: map[string][]Span{}, Claiming: map[string]int{},
 			Few: map[string][]Span{}, Many: map[string][]Span{}, Scaling: map[string]int{}, Targets: map[model.Owner]string{}},
-		scaling:     scaling{schedule: s, looked: time.Now(), stands: map[string]scaler{}, wants: map[string][]wanted{}, asked: map[string]figures{}, looks: map[string]look{}, few: map[string]time.Time{}, many: map[string]time.Time{}},
+		scaling:     scaling{schedule: s, looked: time.Now(), stands: map[string]scaler{}, wants: map[string][]wanted{}, looks: map[string]look{}, few: map[string]time.Time{}, many: map[string]time.Time{}},
 		claims:      claims{claimers: s.Claimers, lacking: map[string]time.Time{}, kept: map[string]time.Time{}},
 		collections: collections{families: s.Families, garbage: map[string]time.Time{}, lingering: map[string]time.Time{}, orphans: map[types.UID]map[types.UID]bool{}, blocking: map[types.UID]map[types.UID]bool{}},
 		services:    services{schedule: s, missing: map[model.Owner]time.Time{}, stray: map[model.Owner]time.Time{}, ready: map[types.UID]time.Time{}, gone: map[string]bool{}, lacked: map[model.Owner]map[types.UID]time.Time{}},

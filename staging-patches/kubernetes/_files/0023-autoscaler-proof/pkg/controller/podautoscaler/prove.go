@@ -6,9 +6,10 @@ package podautoscaler
 import (
 	"context"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/labels"
 	autoscalinginformers "k8s.io/client-go/informers/autoscaling/v2"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 
@@ -27,19 +28,21 @@ func (a *HorizontalController) follow(hpas autoscalinginformers.HorizontalPodAut
 }
 
 // proven returns how many replicas are desired: no fewer than there are, unless the HPA, and the pods if they were counted, are those of
-// caches that are proven fresh. More are desired without a proof. If fewer have to wait, the HPA comes back to the queue, and its condition
-// says so from then on: was is the HPA as it was read, so that it is not written each time.
-func (a *HorizontalController) proven(ctx context.Context, was, hpa *autoscalingv2.HorizontalPodAutoscaler, current, desired int32, counted bool) int32 {
+// caches that are proven fresh, the pods as of when the metrics were read. More are desired without a proof. If fewer have to wait, the HPA
+// comes back to the queue, and its condition says so from then on: was is the HPA as it was read, so that it is not written each time.
+func (a *HorizontalController) proven(ctx context.Context, was, hpa *autoscalingv2.HorizontalPodAutoscaler, scale *autoscalingv1.Scale, desired int32, counted bool) int32 {
+	current := scale.Spec.Replicas
 	if desired >= current {
 		return desired
 	}
-	resources := []schema.GroupResource{horizontalGroupResource}
+	var err error
 	if counted {
-		resources = append(resources, podGroupResource)
+		desired, err = consistencyutil.ProveLowered(ctx, "", desired, a.counted(hpa.Namespace, scale.Status.Selector), horizontalGroupResource)
+	} else {
+		err = consistencyutil.ProvePass(ctx, "", horizontalGroupResource)
 	}
-	err := consistencyutil.ProvePass(ctx, "", resources...)
 	if err == nil {
-		return desired
+		return min(desired, current)
 	}
 	said := limited(was)
 	if consistencyutil.Again(err) && (said == nil || said.Reason != notProvenFresh) {
@@ -50,6 +53,21 @@ func (a *HorizontalController) proven(ctx context.Context, was, hpa *autoscaling
 		now.LastTransitionTime = said.LastTransitionTime
 	}
 	return current
+}
+
+// counted are the pods that replicas are computed from.
+func (a *HorizontalController) counted(namespace, selector string) consistencyutil.Counted {
+	return consistencyutil.Counted{Resource: podGroupResource, List: func() (out []any, err error) {
+		of, err := labels.Parse(selector)
+		if err != nil {
+			return nil, err
+		}
+		pods, err := a.podLister.Pods(namespace).List(of)
+		for _, pod := range pods {
+			out = append(out, pod)
+		}
+		return out, err
+	}}
 }
 
 // limited is the condition that says whether the replicas are limited.
