@@ -58,7 +58,7 @@ func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (rec
 			judge.Changed(truth, r, old, now)
 			tr.Changed(old, now)
 		}
-		manager, err := arms.Start(ctx, arm, server, arms.Flags{Monitor: s.Monitor, QPS: s.QPS, Guards: s.Guards(), Deployments: s.Deployments(), CronJobs: len(s.CronJobs) > 0, Slices: len(s.Services) > 0, Collector: len(s.Families) > 0, Claims: len(s.Claimers) > 0, Load: tr.Measured(judge.Asked), Ended: s.Ended})
+		manager, err := arms.Start(ctx, arm, server, arms.Flags{Monitor: s.Monitor, QPS: s.QPS, Guards: s.Guards(), Deployments: s.Deployments(), CronJobs: len(s.CronJobs) > 0, Slices: len(s.Services) > 0, Collector: len(s.Families) > 0, Claims: len(s.Claimers) > 0, Volumes: len(s.Volumes) > 0, Load: tr.Measured(judge.Asked), Ended: s.Ended})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -78,15 +78,21 @@ func TestSeeds(t *testing.T) {
 		if failed > 2 {
 			continue // The first few are made smaller.
 		}
-		until := time.Now().Add(shrinkTime)
-		small := s.Shrink(shrinkRuns, func(s schedule.Schedule) bool {
-			return time.Now().Before(until) && same(found, violations(t, s))
-		})
-		file := filepath.Join(os.TempDir(), fmt.Sprintf("composition-%d.json", s.Seed))
-		require.NoError(t, small.Save(file))
-		t.Logf("smaller, in %s:\n%s", file, report.Text(small, nil))
+		smaller(t, s, found)
 	}
 	t.Logf("%d seeds from %d in %s, %d failed", ran, first, time.Since(began).Round(time.Second), failed)
+}
+
+// smaller saves what is left of a history that fails once it is made smaller.
+func smaller(t *testing.T, s schedule.Schedule, found []validate.Violation) {
+	t.Helper()
+	until := time.Now().Add(shrinkTime)
+	small := s.Shrink(shrinkRuns, func(s schedule.Schedule) bool {
+		return time.Now().Before(until) && same(found, violations(t, s))
+	})
+	file := filepath.Join(os.TempDir(), fmt.Sprintf("composition-%s-%d.json", t.Name(), s.Seed))
+	require.NoError(t, small.Save(file))
+	t.Logf("smaller, in %s:\n%s", file, report.Text(small, nil))
 }
 
 // eachSeed judges what is drawn from so many seeds, from FIRST on, and with STOP=1 until one fails.
@@ -99,6 +105,9 @@ func eachSeed(t *testing.T, n uint64, draw func(seed uint64) schedule.Schedule) 
 			t.Errorf("seed %d:\n%s", seed, report.Text(s, found))
 			if failed++; os.Getenv("STOP") != "" {
 				return
+			}
+			if failed <= 2 {
+				smaller(t, s, found)
 			}
 		}
 	}

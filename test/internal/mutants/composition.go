@@ -129,6 +129,7 @@ func composition() []Tested {
 			Old: "	if proof.Outcome == Unknown && r.lacks.rv",
 			New: "	if proof.Outcome == Proven && r.lacks.rv",
 		}},
+		{Mutant: mustFind("nodes-attachdetach"), Package: compositionTests, Test: "TestVolumeOfANodeThatIsRepairedUnseen"},
 		{Mutant: mustFind("live-nodes"), Package: compositionTests, Test: "TestServiceOnANodeThatIsNotSeen"},
 		{Package: compositionTests, Test: "TestServiceOnANodeThatIsReadSlowly", Mutant: Mutant{
 			Name: "late-read", Protection: "an object that is read too slowly for one who asks counts as found for the next", File: "pkg/livereads/confirm.go",

@@ -117,6 +117,8 @@ type Flags struct {
 	Collector bool
 	// Claims says that the controller of resource claims runs, too.
 	Claims bool
+	// Volumes says that the attach/detach controller runs, too.
+	Volumes bool
 	// Load, unless nil, is what the controller of autoscalers reads, which runs, too.
 	Load metrics.MetricsClient
 	// QPS, unless 0, is how many requests a second each client may send, in place of the default.
@@ -242,6 +244,15 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		run = append(run, func(ctx context.Context) { scaling.Run(ctx, workers) })
 		m.parts = append(m.parts, scaling)
 	}
+	if flags.Volumes {
+		volumes, err := attachDetach(ctx, builder, ofController(names.PersistentVolumeAttachDetachController))
+		if err != nil {
+			return nil, err
+		}
+		run = append(run, volumes.Run)
+		m.parts = append(m.parts, volumes)
+		m.stop = append(m.stop, func() { time.Sleep(attachTimeout) })
+	}
 	informersStarted := make(chan struct{})
 	if flags.Guards {
 		guards, parts, err := buildGuards(ctx, builder, ofController, typed, observed, informersStarted, flags.Ended)
@@ -273,7 +284,7 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 	observed.Start(ctx.Done())
 	close(informersStarted)
 	m.parts = append(m.parts, m.Wiring, typed, objects, observed)
-	m.stop = []func(){typed.Shutdown, objects.Shutdown}
+	m.stop = append(m.stop, typed.Shutdown, objects.Shutdown)
 	return m, nil
 }
 

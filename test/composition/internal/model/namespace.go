@@ -65,13 +65,15 @@ func Discover() ([]*metav1.APIResourceList, error) {
 	}), nil
 }
 
-// DiscoverAll is what the server's discovery says of all but autoscalers and what is about devices.
+// DiscoverAll is what the server's discovery says of all but autoscalers and what is about devices and volumes.
 func DiscoverAll() []*metav1.APIResourceList {
 	return discover(func(r *Resource) bool { return !apart(r) })
 }
 
-// apart says that a resource is of autoscalers or about devices, for which histories of their own run, without a garbage collector.
-func apart(r *Resource) bool { return r == ResourceClaims || r == ClaimTemplates || r == Autoscalers }
+// apart says that a resource is of autoscalers or about devices or volumes, for which histories of their own run, without a garbage collector.
+func apart(r *Resource) bool {
+	return slices.Contains([]*Resource{ResourceClaims, ClaimTemplates, Autoscalers, PersistentVolumes, Attachments, Drivers, DriverNodes}, r)
+}
 
 func discover(of func(*Resource) bool) (out []*metav1.APIResourceList) {
 	byGroup := map[string]*metav1.APIResourceList{}

@@ -54,12 +54,14 @@ func (s *Server) Look(f func(Truth)) {
 }
 
 // DeploymentClient is the name of the client that writes ReplicaSets for Deployments, CronJobClient of the one that writes Jobs for
-// CronJobs, SliceClient of the one that writes EndpointSlices for Services, ClaimClient of the one that writes ResourceClaims for pods.
+// CronJobs, SliceClient of the one that writes EndpointSlices for Services, ClaimClient of the one that writes ResourceClaims for pods, AttachClient of the one that
+// attaches volumes.
 const (
 	DeploymentClient = "deployment-controller"
 	CronJobClient    = "cronjob-controller"
 	SliceClient      = "endpointslice-controller"
 	ClaimClient      = "resource-claim-controller"
+	AttachClient     = "attachdetach-controller"
 )
 
 func (s *Server) ownerOf(r *Request) Owner {

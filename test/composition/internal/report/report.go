@@ -65,6 +65,13 @@ func Records(s schedule.Schedule, stock, ours validate.Record) string {
 	if len(s.Autoscalers) > 0 {
 		fmt.Fprintf(&b, "controller of autoscalers, stock: %v, ours: %v\n", stock.Scaling, ours.Scaling)
 	}
+	for _, v := range s.Volumes {
+		fmt.Fprintf(&b, "%s\n    lacking, stock: %v\n    lacking, ours:  %v\n    attached, stock: %v\n    attached, ours:  %v\n",
+			v.Name, stock.Detached[v.Name], ours.Detached[v.Name], stock.Attached[v.Name], ours.Attached[v.Name])
+	}
+	if len(s.Volumes) > 0 {
+		fmt.Fprintf(&b, "attach/detach controller, stock: %v, ours: %v\n%s\nstock:\n%s\n", stock.Attaching, ours.Attaching, ours.Volumes, stock.Volumes)
+	}
 	fmt.Fprintf(&b, "proofs: %v\nunjustified, stock: %v\n", ours.Probes, stock.Unjustified)
 	return b.String()
 }

@@ -109,7 +109,9 @@ type Schedule struct {
 	Claimers []Claimer `json:",omitempty"`
 	// Autoscalers come with their workloads.
 	Autoscalers []Autoscaler `json:",omitempty"`
-	Steps       []Step
+	// Volumes come each with a pod that uses it.
+	Volumes []Volume `json:",omitempty"`
+	Steps   []Step
 	// Settle is how long the run goes on after the last step is over.
 	Settle time.Duration
 }
@@ -125,7 +127,7 @@ func (s Schedule) End() time.Duration {
 
 func (s Schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, %d requests a second (0: by default), settle %s, %+v, %d ended, %+v, %+v, %+v, %+v, %d nodes come later, %+v, %+v, %+v\n", s.Seed, s.Nodes, s.Monitor, s.QPS, s.Settle, s.Owners, s.Ended, s.Tenants, s.Budgets, s.CronJobs, s.Services, s.LateNodes, s.Families, s.Claimers, s.Autoscalers)
+	fmt.Fprintf(&b, "seed %d: %d nodes, monitor %v, %d requests a second (0: by default), settle %s, %+v, %d ended, %+v, %+v, %+v, %+v, %d nodes come later, %+v, %+v, %+v, %+v\n", s.Seed, s.Nodes, s.Monitor, s.QPS, s.Settle, s.Owners, s.Ended, s.Tenants, s.Budgets, s.CronJobs, s.Services, s.LateNodes, s.Families, s.Claimers, s.Autoscalers, s.Volumes)
 	for _, step := range s.Steps {
 		fmt.Fprintln(&b, step)
 	}
@@ -162,7 +164,7 @@ func (s Schedule) Save(path string) error {
 	return nil
 }
 
-// Shrink looks for a smaller schedule that still fails: fewer steps, then fewer owners, families, claimers and autoscalers, then shorter steps. The
+// Shrink looks for a smaller schedule that still fails: fewer steps, then fewer owners, families, claimers, autoscalers and volumes, then shorter steps. The
 // schedule itself must fail. fails is called at most budget times.
 func (s Schedule) Shrink(budget int, fails func(Schedule) bool) Schedule {
 	try := func(candidate Schedule) bool {
@@ -209,6 +211,13 @@ func (s Schedule) Shrink(budget int, fails func(Schedule) bool) Schedule {
 	for i := 0; i < len(s.Autoscalers); {
 		candidate := s
 		candidate.Autoscalers = slices.Delete(slices.Clone(s.Autoscalers), i, i+1)
+		if !try(candidate) {
+			i++
+		}
+	}
+	for i := 0; i < len(s.Volumes); {
+		candidate := s
+		candidate.Volumes = slices.Delete(slices.Clone(s.Volumes), i, i+1)
 		if !try(candidate) {
 			i++
 		}

@@ -51,7 +51,8 @@ type Traffic struct {
 	families   []*family
 	claimers   []schedule.Claimer
 	scaling    scaling
-	n          map[string]int // pods of each owner that were scheduled; under the server's lock
+	volumes    map[string]*volume // under the server's lock
+	n          map[string]int     // pods of each owner that were scheduled; under the server's lock
 	// unscheduled has the pods that no node was fit for, until a node changes; under the server's lock.
 	unscheduled []func()
 
@@ -98,6 +99,7 @@ func Start(server *model.Server, s schedule.Schedule) *Traffic {
 	t.startFamilies(s)
 	t.startClaimers(s)
 	t.startAutoscalers(s)
+	t.startVolumes(s)
 	for _, service := range s.Services {
 		t.addressed = true
 		server.Create(model.Services, newService(service))
@@ -228,6 +230,9 @@ func (t *Traffic) Changed(old, now model.Object) {
 		t.unscheduled = nil
 	}
 	t.changedClaim(old, now)
+	if t.changedVolume(old, now) {
+		return
+	}
 	pod, ok := now.(*corev1.Pod)
 	if !ok || now == nil || t.ended.Load() {
 		return
@@ -358,7 +363,7 @@ func isReady(p *corev1.Pod, status corev1.ConditionStatus) bool {
 // setReady has a pod run, with the readiness that it is to have, once its kubelet is there.
 func (t *Traffic) setReady(pod *corev1.Pod) {
 	status, dead := t.readiness(pod), false
-	if !t.reserved(pod) {
+	if !t.reserved(pod) || !t.mounts(pod) {
 		t.After(startTime, func() { t.setReady(pod) })
 		return
 	}
@@ -369,6 +374,9 @@ func (t *Traffic) setReady(pod *corev1.Pod) {
 		now := metav1.Now().Rfc3339Copy()
 		p.Status.Phase = corev1.PodRunning
 		p.Status.StartTime = &now
+		if len(t.volumes) > 0 {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}}}
+		}
 		if t.addressed {
 			p.Status.PodIPs = addresses(p)
 			p.Status.PodIP = p.Status.PodIPs[0].IP

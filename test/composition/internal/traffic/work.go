@@ -67,7 +67,7 @@ func (t *Traffic) Do(s schedule.Step) bool {
 		end := time.Now().Add(s.For)
 		t.busy(s.Target, time.Second/time.Duration(max(1, s.N)), end, 0)
 	default:
-		return t.doForCronJob(s) || t.doForService(s) || t.doForTenant(s) || t.doForFamily(s) || t.doForClaimer(s) || t.doForAutoscaler(s)
+		return t.doForCronJob(s) || t.doForService(s) || t.doForTenant(s) || t.doForFamily(s) || t.doForClaimer(s) || t.doForAutoscaler(s) || t.doForVolume(s)
 	}
 	return true
 }
@@ -183,11 +183,11 @@ func (t *Traffic) busy(resource string, period time.Duration, end time.Time, n i
 	if time.Now().After(end) {
 		return
 	}
-	mark := map[string]string{"example.com/busy": fmt.Sprint(n)}
+	mark := func(meta *metav1.ObjectMeta) { metav1.SetMetaDataAnnotation(meta, "example.com/busy", fmt.Sprint(n)) }
 	if resource == "nodes" {
-		model.Change(t.server, model.Nodes, "", t.nodes[n%len(t.nodes)].name, func(o *corev1.Node) { o.Annotations = mark })
+		model.Change(t.server, model.Nodes, "", t.nodes[n%len(t.nodes)].name, func(o *corev1.Node) { mark(&o.ObjectMeta) })
 	} else {
-		model.Change(t.server, model.Widgets, Namespace, "widget-0", func(o *metav1.PartialObjectMetadata) { o.Annotations = mark })
+		model.Change(t.server, model.Widgets, Namespace, "widget-0", func(o *metav1.PartialObjectMetadata) { mark(&o.ObjectMeta) })
 	}
 	t.After(period, func() { t.busy(resource, period, end, n+1) })
 }

@@ -52,7 +52,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 	}
 	lost := lostRuns(s, stock, ours)
 	for _, v := range ours.Unjustified {
-		if (v.Rule != "run" || !lost) && !collectorExcused(s, v, stock, ours) && !claimExcused(s, v, stock, ours) && !scalingExcused(s, v, stock, ours) {
+		if (v.Rule != "run" || !lost) && !collectorExcused(s, v, stock, ours) && !claimExcused(s, v, stock, ours) && !scalingExcused(s, v, stock, ours) && !detachmentExcused(s, v, stock, ours) {
 			out = append(out, v)
 		}
 	}
@@ -135,6 +135,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 	out = append(out, compareFamilies(s, stock, ours)...)
 	out = append(out, compareClaims(s, stock, ours)...)
 	out = append(out, compareScaling(s, stock, ours)...)
+	out = append(out, compareVolumes(s, stock, ours)...)
 	for owner, was := range stock.Digests {
 		if now := ours.Digests[owner]; now != was && !stock.Robbed[owner.Namespace] && !onlyOurs(owner, now, was) && ended(stock.Undone[owner]) && ended(ours.Undone[owner]) {
 			add("end state", "%s: not as stock leaves it:\n%s\nstock:\n%s", owner, now, was)

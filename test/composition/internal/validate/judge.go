@@ -52,7 +52,8 @@ type Record struct {
 	Digests map[model.Owner]string
 	// Unjustified are the destructive writes that nothing at the server called for.
 	Unjustified []Violation
-	// Robbed are the namespaces in which podgc deleted pods for which it had no reason: whoever a quota refuses has more room there then.
+	// Robbed are the namespaces in which podgc deleted pods for which it had no reason: whoever a quota refuses has more room there then. And they are the
+	// volumes that were detached without one, or too early: the next pod has them sooner.
 	Robbed map[string]bool
 	// Waits are those of our side at the end.
 	Waits []string
@@ -79,6 +80,11 @@ type Record struct {
 	// requests of their controller.
 	Few, Many map[string][]Span
 	Scaling   map[string]int
+	// Detached is when a pod lacked its volume, by the volume, Attached when one was attached to a node where no pod used it. Attaching are the requests of
+	// the attach/detach controller, Volumes how the volumes are at the end.
+	Detached, Attached map[string][]Span
+	Attaching          map[string]int
+	Volumes            string
 	// Replicas are those of the workloads of autoscalers at the end, Targets how these are, and Unproven the autoscalers that still wait for a proof.
 	Replicas map[string]int32
 	Targets  map[model.Owner]string
@@ -117,6 +123,7 @@ type Judge struct {
 	collections collections
 	claims      claims
 	scaling     scaling
+	volumes     volumes
 }
 
 // New makes a judge of a run that begins now.
@@ -137,7 +144,9 @@ func New(s schedule.Schedule) *Judge {
 			Ages: map[string]time.Duration{}, Unknown: map[string]int{}, Withheld: map[schedule.Value][]Span{}, Overdone: map[schedule.Value][]Span{},
 			Missing: map[model.Owner][]Span{}, Stray: map[model.Owner][]Span{}, Garbage: map[string][]Span{}, Lingering: map[string][]Span{}, Collecting: map[string]int{},
 			Lacking: map[string][]Span{}, Kept: map[string][]Span{}, Claiming: map[string]int{},
-			Few: map[string][]Span{}, Many: map[string][]Span{}, Scaling: map[string]int{}, Targets: map[model.Owner]string{}},
+			Few: map[string][]Span{}, Many: map[string][]Span{}, Scaling: map[string]int{}, Targets: map[model.Owner]string{},
+			Detached: map[string][]Span{}, Attached: map[string][]Span{}, Attaching: map[string]int{}, Robbed: map[string]bool{}},
+		volumes:     volumes{volumes: s.Volumes, mounted: map[mount]time.Time{}, lacking: map[string]time.Time{}, spare: map[string]time.Time{}, slow: map[string]chain{}},
 		scaling:     scaling{schedule: s, looked: time.Now(), stands: map[string]scaler{}, wants: map[string][]wanted{}, looks: map[string]look{}, few: map[string]time.Time{}, many: map[string]time.Time{}},
 		claims:      claims{claimers: s.Claimers, lacking: map[string]time.Time{}, kept: map[string]time.Time{}},
 		collections: collections{families: s.Families, garbage: map[string]time.Time{}, lingering: map[string]time.Time{}, orphans: map[types.UID]map[types.UID]bool{}, blocking: map[types.UID]map[types.UID]bool{}},
@@ -158,6 +167,8 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 		switch {
 		case byCollector(r):
 			j.judgeCollection(truth, r)
+		case byAttacher(r):
+			j.judgeDetachment(truth, r)
 		case r.Resource == model.Pods && len(j.collections.families) == 0:
 			j.judgePod(truth, r)
 		}
@@ -177,6 +188,10 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 		if r.Resource != model.Events {
 			j.record.Claiming[what(r)]++
 		}
+		return
+	}
+	if byAttacher(r) {
+		j.observeAttacher(r)
 		return
 	}
 	if byScaler(r) {
@@ -226,6 +241,7 @@ func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Obj
 	j.judgeFamilies(truth, r, old, now, at)
 	j.judgeClaims(truth, r, old, now, at)
 	j.judgeScaling(truth, r, old, now, at)
+	j.judgeVolumes(truth, r, now, at)
 	j.judgeValues(truth, r, old, now, at)
 	if r == model.Events || r == model.Leases || r == model.Widgets || r == model.Quotas || r == model.Budgets || r == model.Services || r == model.Slices || r == model.Nodes && sameForPods(old, now) {
 		return
@@ -431,6 +447,7 @@ func (j *Judge) Digest(truth model.Truth) {
 	}
 	j.digestScalers(truth)
 	j.record.Claims = j.claims.digest(truth)
+	j.record.Volumes = j.volumes.digest(truth)
 }
 
 // End ends the run and returns its record.
@@ -448,6 +465,7 @@ func (j *Judge) End(waits []string) Record {
 	j.endFamilies(at)
 	j.endClaims(at)
 	j.endScaling(at)
+	j.endVolumes(at)
 	j.record.Waits = waits
 	return j.record
 }

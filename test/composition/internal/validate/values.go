@@ -165,9 +165,6 @@ func (j *Judge) judgePodGC(truth model.Truth, r *model.Request, pod *corev1.Pod,
 	case pod.Spec.NodeName != "" && (node == nil || !j.values.gone[pod.Spec.NodeName].Before(since)):
 	case pod.DeletionTimestamp != nil && (pod.Spec.NodeName == "" || outOfService(node) || !j.values.out[pod.Spec.NodeName].Before(since)):
 	default:
-		if j.record.Robbed == nil {
-			j.record.Robbed = map[string]bool{}
-		}
 		j.record.Robbed[pod.Namespace] = true
 		j.unjustified("podgc", "at %s pod %s/%s, %s on %s", r.Arrived.Sub(j.began).Round(time.Millisecond), pod.Namespace, pod.Name, pod.Status.Phase, pod.Spec.NodeName)
 	}
