@@ -102,6 +102,11 @@ func composition() []Tested {
 			Old: "if add != nil && !failed {",
 			New: "if add != nil {",
 		}},
+		{Package: compositionTests, Test: "TestEndpointsThatAreNotSeen", Mutant: Mutant{
+			Name: "lagging", Protection: "a Service whose slices or Endpoints the cache lags behind is looked at again once it does not", File: controllers + "util/consistency/lagging.go",
+			Old: "if lagged {",
+			New: "if lagged && false {",
+		}},
 		{Package: compositionTests, Test: "TestRegressions/lost-deletion.json", Mutant: Mutant{
 			Name: "relist-lost", Protection: "the informer of a cache that lacks what it has passed relists", File: "pkg/wiring/monitor.go",
 			Old: "n := watches.Relist(gvr.GroupResource())",

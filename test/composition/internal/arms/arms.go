@@ -27,7 +27,9 @@ import (
 	"k8s.io/kubernetes/pkg/controller/cronjob"
 	"k8s.io/kubernetes/pkg/controller/daemon"
 	"k8s.io/kubernetes/pkg/controller/deployment"
+	"k8s.io/kubernetes/pkg/controller/endpoint"
 	"k8s.io/kubernetes/pkg/controller/endpointslice"
+	"k8s.io/kubernetes/pkg/controller/endpointslicemirroring"
 	"k8s.io/kubernetes/pkg/controller/job"
 	"k8s.io/kubernetes/pkg/controller/namespace"
 	"k8s.io/kubernetes/pkg/controller/nodelifecycle"
@@ -113,6 +115,8 @@ type Flags struct {
 	CronJobs bool
 	// Slices says that the controller of EndpointSlices runs, too.
 	Slices bool
+	// Endpoints says that the controllers of Endpoints, and of the slices that mirror them, run, too.
+	Endpoints bool
 	// Collector says that the garbage collector runs, too.
 	Collector bool
 	// Claims says that the controller of resource claims runs, too.
@@ -227,6 +231,16 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		}
 		run = append(run, func(ctx context.Context) { slices.Run(ctx, workers) })
 		m.parts = append(m.parts, slices)
+	}
+	if flags.Endpoints {
+		endpoints, err := endpointControllers(ctx, builder, ofController)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range endpoints {
+			run = append(run, func(ctx context.Context) { c.Run(ctx, workers) })
+			m.parts = append(m.parts, c)
+		}
 	}
 	if flags.Claims {
 		claims, err := claimController(ctx, builder, ofController(names.ResourceClaimController))
@@ -355,6 +369,28 @@ func sliceController(ctx context.Context, builder clientbuilder.ControllerClient
 	}
 	core := f.Core().V1()
 	return endpointslice.NewController(ctx, core.Pods(), core.Services(), core.Nodes(), f.Discovery().V1().EndpointSlices(), endpointsPerSlice, client, 0), nil
+}
+
+// endpointControllers makes the controllers of Endpoints and of the slices that mirror them.
+func endpointControllers(ctx context.Context, builder clientbuilder.ControllerClientBuilder, ofController func(name string) informers.SharedInformerFactory) ([]interface {
+	Run(ctx context.Context, workers int)
+}, error) {
+	client, err := builder.Client("endpoint-controller")
+	if err != nil {
+		return nil, fmt.Errorf("client of Endpoints: %w", err)
+	}
+	mirror, err := builder.Client("endpointslicemirroring-controller")
+	if err != nil {
+		return nil, fmt.Errorf("client of mirrored slices: %w", err)
+	}
+	f := ofController(names.EndpointsController)
+	m := ofController(names.EndpointSliceMirroringController)
+	return []interface {
+		Run(ctx context.Context, workers int)
+	}{
+		endpoint.NewEndpointController(ctx, f.Core().V1().Pods(), f.Core().V1().Services(), f.Core().V1().Endpoints(), client, 0),
+		endpointslicemirroring.NewController(ctx, m.Core().V1().Endpoints(), m.Discovery().V1().EndpointSlices(), m.Core().V1().Services(), endpointsPerSlice, mirror, 0),
+	}, nil
 }
 
 // claimController makes the controller of resource claims.

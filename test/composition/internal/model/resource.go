@@ -60,6 +60,7 @@ var (
 	Quotas       = resource[corev1.ResourceQuota, corev1.ResourceQuotaList](corev1.SchemeGroupVersion, "resourcequotas", "ResourceQuota", true)
 	Budgets      = resource[policyv1.PodDisruptionBudget, policyv1.PodDisruptionBudgetList](policyv1.SchemeGroupVersion, "poddisruptionbudgets", "PodDisruptionBudget", true)
 	Services     = resource[corev1.Service, corev1.ServiceList](corev1.SchemeGroupVersion, "services", "Service", true)
+	Endpoints    = resource[corev1.Endpoints, corev1.EndpointsList](corev1.SchemeGroupVersion, "endpoints", "Endpoints", true)
 	Slices       = resource[discoveryv1.EndpointSlice, discoveryv1.EndpointSliceList](discoveryv1.SchemeGroupVersion, "endpointslices", "EndpointSlice", true)
 	// ResourceClaims and ClaimTemplates are those of devices; Claims, above, of volumes.
 	ResourceClaims = resource[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](resourcev1.SchemeGroupVersion, "resourceclaims", "ResourceClaim", true)
@@ -74,7 +75,7 @@ var (
 	Widgets = resource[metav1.PartialObjectMetadata, metav1.PartialObjectMetadataList](schema.GroupVersion{Group: "example.com", Version: "v1"}, "widgets", "Widget", true)
 )
 
-var all = []*Resource{Pods, Nodes, Events, ConfigMaps, Claims, RCs, ReplicaSets, DaemonSets, StatefulSets, Revisions, Jobs, CronJobs, Leases, Namespaces, Deployments, Quotas, Budgets, Services, Slices, ResourceClaims, ClaimTemplates, Autoscalers, PersistentVolumes, Attachments, Drivers, DriverNodes, Widgets}
+var all = []*Resource{Pods, Nodes, Events, ConfigMaps, Claims, RCs, ReplicaSets, DaemonSets, StatefulSets, Revisions, Jobs, CronJobs, Leases, Namespaces, Deployments, Quotas, Budgets, Services, Endpoints, Slices, ResourceClaims, ClaimTemplates, Autoscalers, PersistentVolumes, Attachments, Drivers, DriverNodes, Widgets}
 
 func resource[O, L any](gv schema.GroupVersion, name, kind string, namespaced bool) *Resource {
 	return &Resource{
@@ -102,7 +103,7 @@ func Mapper() meta.RESTMapper {
 		}
 		m.AddSpecific(r.gvk(), r.GroupVersionResource, r.GroupVersion().WithResource(strings.ToLower(r.Kind)), scope)
 	}
-	return m
+	return meta.MultiRESTMapper{m} // The singular of endpoints is endpoints: this one takes them for one.
 }
 
 // field returns a struct's field, or the zero value if there is none of the name.

@@ -33,7 +33,8 @@ type confirmedNodes struct {
 
 // confirm returns the lister with nodes that it lacks looked up on the server, if there is a store that can.
 func (c *Controller) confirm(nodes corelisters.NodeLister) corelisters.NodeLister {
-	live := consistencyutil.LiveNodes(consistencyutil.NewIfProvided("endpointslice", nil), c.client)
+	c.consistencyStore = consistencyutil.NewIfProvided("endpointslice", nil)
+	live := consistencyutil.LiveNodes(c.consistencyStore, c.client)
 	if live == nil {
 		return nodes
 	}

@@ -1,0 +1,110 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package composition
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
+)
+
+// What Services have is as it should be as soon as the cache shows what the controller has written. On stock it is tried again after a
+// backoff of up to 1000 s, or, after 15 tries, not at all.
+func TestEndpointsThatAreNotSeen(t *testing.T) {
+	for held, lacked := range map[*model.Resource][]string{model.Slices: {"slices", "mirrored slices"}, model.Endpoints: {"Endpoints"}} {
+		stock, ours := afterHold(t, arms.Stock, held), afterHold(t, arms.Ours, held)
+		t.Logf("%s behind, after all is seen: stock %v, ours %v", held.GroupVersionResource.Resource, stock, ours)
+		for _, what := range lacked {
+			require.Greater(t, stock[what], 10*time.Second, what)
+		}
+		for what, by := range ours {
+			require.Less(t, by, time.Second, what)
+		}
+	}
+}
+
+// afterHold has pods, and Endpoints that somebody makes, come while watches of a resource are held. It returns for how long what Services have
+// is behind after that.
+func afterHold(t *testing.T, arm arms.Arm, held *model.Resource) map[string]time.Duration {
+	t.Helper()
+	const pods = 5
+	behind := map[string]time.Duration{}
+	synctest.Test(t, func(t *testing.T) {
+		server := model.New()
+		tr := traffic.Start(server, schedule.Schedule{Nodes: 1})
+		manager, err := arms.Start(context.Background(), arm, server, arms.Flags{Slices: true, Endpoints: true})
+		require.NoError(t, err)
+		defer func() {
+			tr.End()
+			manager.Stop()
+		}()
+		server.Create(model.Services, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: traffic.Namespace, Name: "web"}, Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}}}})
+		server.Create(model.Services, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: traffic.Namespace, Name: "manual"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}}}})
+		server.Create(model.Endpoints, &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: traffic.Namespace, Name: "manual"}, Subsets: subsets(1)})
+		time.Sleep(20 * time.Second)
+		server.Hold(held, true)
+		for n := range pods {
+			time.Sleep(time.Second)
+			ip := fmt.Sprintf("10.1.0.%d", n+1)
+			server.Create(model.Pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: traffic.Namespace, Name: fmt.Sprint("web-", n), Labels: map[string]string{"app": "web"}},
+				Spec:   corev1.PodSpec{NodeName: "node-0"},
+				Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}}, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}})
+			model.Change(server, model.Endpoints, traffic.Namespace, "manual", func(e *corev1.Endpoints) { e.Subsets = subsets(n + 2) })
+		}
+		time.Sleep(35 * time.Second)
+		server.Hold(held, false)
+		released := time.Now()
+		for time.Since(released) < 2*time.Minute {
+			time.Sleep(100 * time.Millisecond)
+			server.Look(func(truth model.Truth) {
+				for what, has := range addressesOf(truth) {
+					if want := map[string]int{"Endpoints": pods, "slices": pods, "mirrored slices": pods + 1}[what]; has != want {
+						behind[what] = time.Since(released)
+					}
+				}
+			})
+		}
+	})
+	return behind
+}
+
+// subsets has so many addresses.
+func subsets(n int) []corev1.EndpointSubset {
+	s := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Port: 80, Protocol: corev1.ProtocolTCP}}}
+	for i := range n {
+		s.Addresses = append(s.Addresses, corev1.EndpointAddress{IP: fmt.Sprintf("10.2.0.%d", i+1)})
+	}
+	return []corev1.EndpointSubset{s}
+}
+
+// addressesOf are how many addresses the Services have.
+func addressesOf(truth model.Truth) map[string]int {
+	n := map[string]int{"Endpoints": 0, "slices": 0, "mirrored slices": 0}
+	for _, o := range truth.List(model.Endpoints) {
+		if o.GetName() == "web" {
+			for _, s := range o.(*corev1.Endpoints).Subsets {
+				n["Endpoints"] += len(s.Addresses)
+			}
+		}
+	}
+	for _, o := range truth.List(model.Slices) {
+		what := map[string]string{"web": "slices", "manual": "mirrored slices"}[o.GetLabels()[discoveryv1.LabelServiceName]]
+		n[what] += len(o.(*discoveryv1.EndpointSlice).Endpoints)
+	}
+	return n
+}
