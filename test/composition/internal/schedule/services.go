@@ -142,8 +142,17 @@ func (s Schedule) TouchedService(service Service) time.Duration {
 // nodes, and these where they cannot be read at once. After it upstream's backoff goes on for longer than the fault lasted.
 func (s Schedule) EndpointsTouchedAt(at time.Duration) bool {
 	const settle = 5 * time.Second
+	var failing time.Duration // The backoff of one time in which writes fail goes on from that of the one before.
+	for _, step := range s.Steps {
+		if step.Action == FailWrites {
+			failing += 2 * step.For
+		}
+	}
 	return slices.ContainsFunc(s.Steps, func(step Step) bool {
 		d := step.touches(step.Target)
+		if step.Action == FailWrites {
+			d = failing
+		}
 		reads := step.Action == SlowReads || step.Action == Throttle || step.Action == Broken
 		concerns := step.Target == "nodes" && reads || slices.Contains(sliceReads[1:], step.Target)
 		return d > 0 && concerns && at >= step.At && at <= step.At+2*step.For+d+settle
