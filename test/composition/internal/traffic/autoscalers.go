@@ -26,6 +26,8 @@ const metricWindow = 15 * time.Second
 type scaling struct {
 	schedule schedule.Schedule
 	began    time.Time
+	// asked, unless nil, is told when the load of an autoscaler has changed, or is asked for.
+	asked func(truth model.Truth, a schedule.Autoscaler)
 }
 
 // startAutoscalers makes the autoscalers and their workloads.
@@ -110,18 +112,18 @@ func Figures(truth model.Truth, a schedule.Autoscaler, load int) (pods metrics.P
 	return pods, share * 1000 // The metric is in thousandths.
 }
 
-// Measured is what the controller of autoscalers reads, and asked is told when it does. It is nil without autoscalers.
+// Measured is what the controller of autoscalers reads, and asked is told when it does, and when that changes. It is nil without autoscalers.
 func (t *Traffic) Measured(asked func(truth model.Truth, a schedule.Autoscaler)) metrics.MetricsClient {
 	if len(t.scaling.schedule.Autoscalers) == 0 {
 		return nil
 	}
-	return measured{t: t, asked: asked}
+	t.scaling.asked = asked
+	return measured{t: t}
 }
 
 type measured struct {
 	metrics.MetricsClient
-	t     *Traffic
-	asked func(truth model.Truth, a schedule.Autoscaler)
+	t *Traffic
 }
 
 func (m measured) figures(of func(schedule.Autoscaler) bool) (pods metrics.PodMetricsInfo, external int64) {
@@ -129,7 +131,7 @@ func (m measured) figures(of func(schedule.Autoscaler) bool) (pods metrics.PodMe
 	m.t.server.Look(func(truth model.Truth) {
 		for _, a := range s.schedule.Autoscalers {
 			if of(a) {
-				m.asked(truth, a)
+				s.asked(truth, a)
 				pods, external = Figures(truth, a, s.schedule.LoadAt(a, time.Since(s.began)))
 			}
 		}
@@ -156,6 +158,15 @@ func (t *Traffic) doForAutoscaler(s schedule.Step) bool {
 	}
 	switch s.Action {
 	case schedule.SetLoad: // It follows from the time.
+		if t.scaling.asked != nil {
+			t.server.Look(func(truth model.Truth) {
+				for _, a := range t.scaling.schedule.Autoscalers {
+					if a.Name == s.Target {
+						t.scaling.asked(truth, a)
+					}
+				}
+			})
+		}
 	case schedule.SetLeast:
 		change(func(spec *autoscalingv2.HorizontalPodAutoscalerSpec) {
 			spec.MinReplicas, spec.MaxReplicas = new(int32(s.N)), max(spec.MaxReplicas, int32(s.N))

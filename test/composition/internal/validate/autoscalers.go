@@ -202,7 +202,7 @@ func (j *Judge) observeScaler(r *model.Request) {
 	j.scaling.looks[r.Name] = l
 }
 
-// Asked is to be told when the load of an autoscaler is asked for, by which its controller decides.
+// Asked is to be told when the load of an autoscaler changes, and when it is asked for: its controller decides by it.
 func (j *Judge) Asked(truth model.Truth, a schedule.Autoscaler) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
