@@ -53,6 +53,7 @@ func (r *reading) Decide(ctx context.Context, d consistency.Decision) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if right {
+		wait.decided = true
 		s.decided(r.key, owner)
 	} else {
 		wait.refuted = version
@@ -71,6 +72,16 @@ func (r *reading) viewFor(action string, exact bool) *view {
 	v.exact = exact
 	r.views[action] = v
 	return v
+}
+
+// forget forgets what was waited for before an action was decided without a proof. mu must be held.
+func (s *Store) forget(owner types.NamespacedName) {
+	delete(s.refused, owner)
+	delete(s.ahead, owner)
+	of := s.waiting[queueKey(owner)]
+	if delete(of, owner); len(of) == 0 {
+		delete(s.waiting, queueKey(owner))
+	}
 }
 
 // waitOf is why the owner waits for a proof, or has until now. mu must be held.

@@ -58,13 +58,33 @@ func TestDecide(t *testing.T) {
 				require.Equal(t, test.reads, test.decider.reads)
 				waits := store.held.parked(holdAction, types.NamespacedName{Name: ownerOf("claim:ns/c", "pods/a/uid")})
 				require.Equal(t, test.waits, waits != nil)
-				if test.waits {
+				if test.waits && !test.want {
 					require.Equal(t, "claim:ns/c", <-queue)
 				}
+				time.Sleep(2 * time.Second)
 				synctest.Wait()
+				require.Empty(t, queue)
+				require.Equal(t, test.waits && !test.want, len(store.refused) > 0, "nothing is kept of what was decided")
+				require.Equal(t, test.waits && !test.want, len(store.waiting) > 0)
 			})
 		})
 	}
+}
+
+// What a live read has decided comes back once more if it has to be decided again while the first wait lasts, and cannot be then.
+func TestWhatIsDecidedAgainWhileItWaitsComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, queue := readingStore(t.Context(), &verdicts{of: map[schema.GroupResource]freshness.Proof{pods: stale}})
+		store.budget = livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst)
+		d := &decider{live: true}
+		require.True(t, d.decide(t.Context(), store, "claim:ns/c"))
+		d.err = errors.New("down")
+		require.False(t, d.decide(t.Context(), store, "claim:ns/c"), "its write was refused")
+		require.Equal(t, "claim:ns/c", <-queue)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Empty(t, queue)
+	})
 }
 
 // What a live read refutes is not read again until the cache has moved, and is decided once it is proven. Of the rest as much is

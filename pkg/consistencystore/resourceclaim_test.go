@@ -38,8 +38,8 @@ type claimTest struct {
 	proof  freshness.Proof
 	// deleted is a pod that the controller sees go, and that comes back after that.
 	deleted *corev1.Pod
-	// generated has the claim belong to the pod.
-	generated bool
+	// generated has the claim belong to the pod, and gone has it gone from the server, unseen.
+	generated, gone bool
 
 	released bool
 	removed  string // how the claim was asked to be deleted
@@ -72,6 +72,7 @@ func TestResourceClaims(t *testing.T) {
 		"ended, cache stale":                  {cached: ended, live: ended, proof: stale, released: true, reads: 1},
 		"gone, cache stale":                   {cached: old, proof: stale, released: true, reads: 1},
 		"generated claim, ended":              {cached: ended, live: ended, proof: fresh, generated: true, released: true, removed: "c/claim-uid"},
+		"generated claim, ended, claim gone":  {cached: ended, live: ended, proof: fresh, generated: true, gone: true, released: true, removed: "c/claim-uid"},
 		"runs":                                {cached: now, live: now, proof: stale},
 		"nothing can be proven":               {cached: old, live: now, proof: down, reads: 1},
 	} {
@@ -127,6 +128,9 @@ func (c claimTest) run(t *testing.T) {
 		removed = d.Name
 		if p := d.DeleteOptions.Preconditions; p != nil {
 			removed += "/" + string(*p.UID)
+			if c.gone {
+				return true, nil, apierrors.NewNotFound(resourceapi.Resource("resourceclaims"), d.Name)
+			}
 			return true, nil, apierrors.NewConflict(resourceapi.Resource("resourceclaims"), d.Name, fmt.Errorf("another UID"))
 		}
 		return true, nil, nil

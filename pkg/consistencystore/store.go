@@ -118,6 +118,8 @@ type refusal struct {
 	by *Store
 	// forgotten says that its object has gone meanwhile: the wait leaves nothing behind.
 	forgotten bool
+	// decided says that the action was taken by a live read meanwhile: the end of the wait brings nobody back.
+	decided bool
 }
 
 func (r *refusal) list(controller string, owner types.NamespacedName, out *stalenessz.Longest) {
@@ -506,7 +508,8 @@ func (s *Store) retry(ctx context.Context, owner types.NamespacedName, resource 
 func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *refusal, wait func() (proven bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held.parked(holdAction, owner) != nil {
+	if parked, waits := s.held.parked(holdAction, owner).(*refusal); waits {
+		parked.decided = false
 		return
 	}
 	if s.refused == nil {
@@ -530,12 +533,18 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *refusa
 		if !proven {
 			r.asOf = time.Time{}
 		}
-		if r.forgotten {
+		decided := r.decided
+		switch {
+		case decided:
+			s.forget(owner)
+		case r.forgotten:
 			delete(s.ahead, owner)
-		} else {
+		default:
 			s.refused[owner] = r
 		}
 		s.mu.Unlock()
-		s.wake(owner)
+		if !decided {
+			s.wake(owner)
+		}
 	}()
 }

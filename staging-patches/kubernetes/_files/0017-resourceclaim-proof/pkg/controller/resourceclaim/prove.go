@@ -50,6 +50,11 @@ func (ec *Controller) needsNone(pod *v1.Pod) bool {
 	return consistencyutil.Proves(ec.consistencyStore) && isPodDone(pod)
 }
 
+// isGone reports whether a claim was not deleted as it is gone, or another has its name. The cache will show that; until then it would be tried over and over.
+func (ec *Controller) isGone(err error) bool {
+	return consistencyutil.Replaced(ec.consistencyStore, err) || apierrors.IsNotFound(err) && consistencyutil.Proves(ec.consistencyStore)
+}
+
 // keepUnproven adds to the consumers that remain those of which it is not sure that they need the claim no more.
 func (ec *Controller) keepUnproven(ctx context.Context, claim *resourceapi.ResourceClaim, remaining []resourceapi.ResourceClaimConsumerReference) []resourceapi.ResourceClaimConsumerReference {
 	if len(remaining) == len(claim.Status.ReservedFor) {
