@@ -15,6 +15,20 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
 )
 
+// doublings is how many times something is tried again while a fault of the resource lasts, or delays an event, first after so long and then
+// half as often each time.
+func doublings(s schedule.Schedule, fault schedule.Action, resource string, first time.Duration) (n int) {
+	for _, step := range s.Steps {
+		if step.Action != fault || step.Target != resource {
+			continue
+		}
+		for wait := first; wait < cmp.Or(step.Delay, step.For); wait *= 2 {
+			n++
+		}
+	}
+	return n
+}
+
 // What ours may have more than stock has.
 const (
 	// moreRequests of one kind for one owner, besides a quarter of stock's.
@@ -65,6 +79,14 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 			allowed := stock.Requests[owner][what]*5/4 + moreRequests
 			if ended(ours.Undone[owner]) && !ended(stock.Undone[owner]) {
 				allowed += leftToDo
+			}
+			switch reads := s.Owners[i].Reads(); what {
+			case "patch pods/status":
+				// An eviction that failed is tried again after 5 s, and then half as often each time. Stock tries it five times in 40 ms, and never again.
+				allowed += stock.Requests[owner][what] * doublings(s, schedule.FailWrites, reads[0], 5*time.Second)
+			case "update " + reads[1] + "/status":
+				// A change of the spec that is not seen has each write of the status fail five times, with the queue's backoff. Stock's counts other failures, too.
+				allowed += 5 * doublings(s, schedule.Late, reads[1], queues.first)
 			}
 			if n > allowed && s.Has(schedule.SlowWrites) {
 				// Whose turn it is in a long queue varies by a factor of two between runs of one arm: only the sum says something.
