@@ -5,6 +5,7 @@ package consistencystore
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -16,6 +17,9 @@ import (
 
 // earlyPass is how soon after a pass another may follow because an action of it was refused.
 const earlyPass = time.Second
+
+// errLongPass puts an action off to the next pass.
+var errLongPass = errors.New("the pass began longer ago than a proof may be old: the next one decides by what is read then")
 
 // Proves implements what consistency.OnlyUID and consistency.Replaced ask for.
 func (s *Store) Proves() bool { return s.prover != nil }
@@ -59,7 +63,7 @@ func (s *Store) pass(ctx context.Context, run func(context.Context), actions []s
 	for _, action := range actions {
 		s.proveAhead(types.NamespacedName{Name: action})
 	}
-	p := &pass{store: s, view: s.View(nil, schema.GroupVersionKind{}), views: map[string]any{}}
+	p := &pass{store: s, began: time.Now(), frequent: patience < promptly, view: s.View(nil, schema.GroupVersionKind{}), views: map[string]any{}}
 	if v, ok := p.view.(*view); ok {
 		v.patience = patience
 	}
@@ -82,7 +86,10 @@ func (s *Store) pass(ctx context.Context, run func(context.Context), actions []s
 // that name, so that what one lacks holds up no other.
 type pass struct {
 	store *Store
-	view  any
+	began time.Time
+	// frequent says that the next one comes soon after it.
+	frequent bool
+	view     any
 
 	mu    sync.Mutex
 	views map[string]any
@@ -90,7 +97,8 @@ type pass struct {
 
 var _ consistency.Pass = &pass{}
 
-// Prove implements consistency.Pass.
+// Prove implements consistency.Pass. What is wanted longer than proofAge after a frequent pass began, as the pass has waited for other writes meanwhile, is
+// for the next one: it is decided by what is read then.
 func (p *pass) Prove(ctx context.Context, action string, resources ...schema.GroupResource) error {
 	p.mu.Lock()
 	if _, known := p.views[action]; !known {
@@ -98,7 +106,13 @@ func (p *pass) Prove(ctx context.Context, action string, resources ...schema.Gro
 	}
 	owner := consistency.Owner{Store: p.store, Name: types.NamespacedName{Name: action}, View: p.views[action]}
 	p.mu.Unlock()
-	return p.store.ProveFresh(consistency.WithOwnerView(ctx, owner), resources...)
+	if err := p.store.ProveFresh(consistency.WithOwnerView(ctx, owner), resources...); err != nil {
+		return err
+	}
+	if p.frequent && p.store.prover != nil && time.Since(p.began) > proofAge {
+		return errLongPass
+	}
+	return nil
 }
 
 // viewOf is the view of the pass, for one action to prove.

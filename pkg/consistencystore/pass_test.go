@@ -134,6 +134,35 @@ func TestFrequentPassesWaitBriefly(t *testing.T) {
 	}
 }
 
+// A pass that waits for its other writes takes no action by what was proven before them, if another pass comes soon. A rare one does, as it read all when it
+// began.
+func TestALongPassLeavesActionsToTheNext(t *testing.T) {
+	for period, want := range map[time.Duration][]int{100 * time.Millisecond: {1, 1}, 20 * time.Second: {2, 2}} {
+		t.Run(period.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				reached := version("5")
+				store := passStore(ctx, &script{nodes: fresh}, map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: &reached})
+				var taken []int // by each pass
+				consistency.Passes(ctx, store, func(ctx context.Context) {
+					n := 0
+					for range 2 {
+						if consistency.ProvePass(ctx, "action", nodes) == nil {
+							n++
+							time.Sleep(proofAge + time.Second)
+						}
+					}
+					if taken = append(taken, n); len(taken) == len(want) {
+						cancel()
+					}
+				}, period)
+				require.Equal(t, want, taken)
+			})
+		})
+	}
+}
+
 // No proof from before this process led is good for a pass.
 func TestAPassTrustsNoProofFromBeforeTheTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

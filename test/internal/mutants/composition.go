@@ -135,6 +135,11 @@ func composition() []Tested {
 			New: "	if proof.Outcome == Proven && r.lacks.rv",
 		}},
 		{Mutant: mustFind("nodes-attachdetach"), Package: compositionTests, Test: "TestVolumeOfANodeThatIsRepairedUnseen"},
+		{Package: compositionTests, Test: "TestRegressions/volume-in-a-long-pass.json", Mutant: Mutant{
+			Name: "long-pass", Protection: "a frequent pass that has waited for other writes takes no action by what was proven before them", File: "pkg/consistencystore/pass.go",
+			Old: "	if p.frequent && p.store.prover != nil && time.Since(p.began) > proofAge {",
+			New: "	if p.frequent && p.store.prover != nil && false {",
+		}},
 		{Mutant: mustFind("live-nodes"), Package: compositionTests, Test: "TestServiceOnANodeThatIsNotSeen"},
 		{Package: compositionTests, Test: "TestServiceOnANodeThatIsReadSlowly", Mutant: Mutant{
 			Name: "late-read", Protection: "an object that is read too slowly for one who asks counts as found for the next", File: "pkg/livereads/confirm.go",

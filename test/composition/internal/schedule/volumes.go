@@ -99,13 +99,19 @@ func (d *draw) outage() {
 		d.Steps = append(d.Steps, Step{At: at + seized, Action: SeizePod, Target: v.Name, N: v.Node + 1, Delay: d.often(100*time.Millisecond, 30*time.Second)})
 	}
 	unseen := Step{At: at + down.For - d.between(0, 5*time.Second), Target: "nodes", For: d.often(30*time.Second, 2*time.Minute)}
-	switch d.IntN(6) {
+	switch d.IntN(7) {
 	case 0, 1, 2:
 		unseen.Action = Hold
 		d.Steps = append(d.Steps, unseen)
 	case 3:
 		unseen.Action, unseen.Delay = Late, d.often(5*time.Second, 20*time.Second)
 		d.Steps = append(d.Steps, unseen)
+	case 4: // Another node goes and comes with it, and the pass waits for what it writes of one of them.
+		other := d.volume()
+		down.At, down.N, unseen.Action = at, other.Node, Hold
+		before := unseen.At - d.between(time.Second, 10*time.Second)
+		d.Steps = append(d.Steps, down, unseen, Step{At: before, Action: SlowWrites, Target: "nodes", Delay: d.between(5*time.Second, 20*time.Second), For: unseen.For},
+			Step{At: before + 500*time.Millisecond, Action: SeizePod, Target: v.Name, N: v.Node + 1}, Step{At: before + 500*time.Millisecond, Action: SeizePod, Target: other.Name, N: other.Node + 1})
 	}
 }
 
