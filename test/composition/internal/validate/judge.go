@@ -103,10 +103,11 @@ type Judge struct {
 
 	untold, undone, excess map[model.Owner]time.Time // since when
 	// surplus is when a deletion of a pod was last called for, tainted when a node last had a taint that pods do not
-	// tolerate, beat when a node last renewed its lease.
-	surplus       map[string]time.Time
-	was           map[model.Owner]state
-	tainted, beat map[string]time.Time
+	// tolerate, beats when a node renewed its lease.
+	surplus map[string]time.Time
+	was     map[model.Owner]state
+	tainted map[string]time.Time
+	beats   map[string][]time.Time
 	// evicting is when the first write of a pod's eviction was sent; slow are an owner's slow requests.
 	evicting map[string]time.Time
 	slow     map[model.Owner]chain
@@ -152,7 +153,7 @@ func New(s schedule.Schedule) *Judge {
 		collections: collections{families: s.Families, garbage: map[string]time.Time{}, lingering: map[string]time.Time{}, orphans: map[types.UID]map[types.UID]bool{}, blocking: map[types.UID]map[types.UID]bool{}},
 		services:    services{schedule: s, missing: map[model.Owner]time.Time{}, stray: map[model.Owner]time.Time{}, ready: map[types.UID]time.Time{}, gone: map[string]bool{}, lacked: map[model.Owner]map[types.UID]time.Time{}},
 		untold:      map[model.Owner]time.Time{}, undone: map[model.Owner]time.Time{}, excess: map[model.Owner]time.Time{}, surplus: map[string]time.Time{}, was: map[model.Owner]state{},
-		tainted: map[string]time.Time{}, beat: map[string]time.Time{}, evicting: map[string]time.Time{}, slow: map[model.Owner]chain{}, failures: map[model.Owner]int{}, suspended: map[string]time.Time{}, gone: map[types.UID]time.Time{}, throttled: map[model.Owner]time.Time{},
+		tainted: map[string]time.Time{}, beats: map[string][]time.Time{}, evicting: map[string]time.Time{}, slow: map[model.Owner]chain{}, failures: map[model.Owner]int{}, suspended: map[string]time.Time{}, gone: map[types.UID]time.Time{}, throttled: map[model.Owner]time.Time{},
 	}
 }
 
@@ -232,7 +233,7 @@ func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Obj
 	at := time.Now()
 	switch {
 	case r == model.Leases && now != nil:
-		j.beat[now.GetName()] = at
+		j.beats[now.GetName()] = append(j.beats[now.GetName()], at)
 	case r == model.Nodes && now != nil:
 		j.node(old, now.(*corev1.Node), at)
 	}
@@ -412,7 +413,16 @@ func (j *Judge) node(old model.Object, now *corev1.Node, at time.Time) {
 	if was == nil || !isReady(was) || isReady(now) {
 		return
 	}
-	if silent := at.Sub(j.beat[now.Name]); silent < arms.Grace-slack {
+	sent, beat := at, j.began
+	if !j.values.sent.IsZero() {
+		sent = j.values.sent
+	}
+	for _, renewed := range j.beats[now.Name] {
+		if !renewed.After(sent) {
+			beat = renewed
+		}
+	}
+	if silent := sent.Sub(beat); silent < arms.Grace-slack {
 		j.unjustified("node", "at %s %s is marked not ready, whose lease was renewed %s before", at.Sub(j.began).Round(time.Millisecond), now.Name, silent)
 	}
 }
