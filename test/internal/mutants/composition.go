@@ -92,6 +92,26 @@ func composition() []Tested {
 			Old: "s.Undecided(key) {",
 			New: "s.Undecided(key) && false {", Also: "backoff-values",
 		}},
+		{Package: compositionTests, Test: "TestRegressions/claim-decided-by-the-server-while-it-is-held.json", Mutant: Mutant{
+			Name: "decided-resourceclaim", Protection: "a claim that a live read has decided does not come back when its wait ends", File: "pkg/consistencystore/decide.go",
+			Old: "		wait.decided = true\n",
+			New: "",
+		}},
+		{Package: "pkg/consistencystore", Test: "TestResourceClaims/generated_claim,_ended,_claim_gone", Mutant: Mutant{
+			Name: "gone-resourceclaim", Protection: "the deletion of a claim that is gone is not tried again", File: controllers + "resourceclaim/prove.go",
+			Old: " || apierrors.IsNotFound(err) && consistencyutil.Proves(ec.consistencyStore)\n",
+			New: "\n",
+		}},
+		{Package: compositionTests, Test: "TestRegressions/pods-ready-just-after-their-proof.json", Mutant: Mutant{
+			Name: "counted-now", Protection: "the pods of an autoscaler are proven as of when its metrics were read", File: store,
+			Old: "asOf[resource] = began.counted.at",
+			New: "asOf[resource] = began.counted.at.Add(-proofAge)",
+		}},
+		{Package: "pkg/consistencystore", Test: "TestAValueIsLoweredByWhatWasProven/less,_later", Mutant: Mutant{
+			Name: "counted-first", Protection: "an autoscaler that has waited goes down no further than by what was proven", File: "pkg/consistencystore/lowered.go",
+			Old: "first.to = max(first.to, to)",
+			New: "first.to = to",
+		}},
 		{Package: "pkg/consistencystore", Test: "TestFinalizersThatAreRefusedKeepTheirBackoff/PodGroup", Mutant: Mutant{
 			Name: "backoff-finalizers", Protection: "a finalizer that waits keeps the backoff of its refused writes", File: controllers + "util/consistency/dependents.go",
 			Old: "{ Forget(d.store, key, forget) }",
