@@ -194,34 +194,10 @@ func (s Schedule) Shrink(budget int, fails func(Schedule) bool) Schedule {
 			i++
 		}
 	}
-	for i := 0; i < len(s.Families); {
-		candidate := s
-		candidate.Families = slices.Delete(slices.Clone(s.Families), i, i+1)
-		if !try(candidate) {
-			i++
-		}
-	}
-	for i := 0; i < len(s.Claimers); {
-		candidate := s
-		candidate.Claimers = slices.Delete(slices.Clone(s.Claimers), i, i+1)
-		if !try(candidate) {
-			i++
-		}
-	}
-	for i := 0; i < len(s.Autoscalers); {
-		candidate := s
-		candidate.Autoscalers = slices.Delete(slices.Clone(s.Autoscalers), i, i+1)
-		if !try(candidate) {
-			i++
-		}
-	}
-	for i := 0; i < len(s.Volumes); {
-		candidate := s
-		candidate.Volumes = slices.Delete(slices.Clone(s.Volumes), i, i+1)
-		if !try(candidate) {
-			i++
-		}
-	}
+	fewer(&s, try, func(s *Schedule) *[]Family { return &s.Families }, func(f Family) string { return f.Name })
+	fewer(&s, try, func(s *Schedule) *[]Claimer { return &s.Claimers }, func(c Claimer) string { return c.Name })
+	fewer(&s, try, func(s *Schedule) *[]Autoscaler { return &s.Autoscalers }, func(a Autoscaler) string { return a.Name })
+	fewer(&s, try, func(s *Schedule) *[]Volume { return &s.Volumes }, func(v Volume) string { return v.Name })
 	for i := range s.Steps {
 		for s.Steps[i].For > 2*time.Second {
 			candidate := s
@@ -233,4 +209,16 @@ func (s Schedule) Shrink(budget int, fails func(Schedule) bool) Schedule {
 		}
 	}
 	return s
+}
+
+// fewer leaves out one after the other of what of returns, with the steps about it, as long as what is left is taken, which changes s.
+func fewer[T any](s *Schedule, try func(Schedule) bool, of func(*Schedule) *[]T, name func(T) string) {
+	for i := 0; i < len(*of(s)); {
+		candidate, gone := *s, name((*of(s))[i])
+		*of(&candidate) = slices.Delete(slices.Clone(*of(s)), i, i+1)
+		candidate.Steps = slices.DeleteFunc(slices.Clone(s.Steps), func(step Step) bool { return step.Target == gone })
+		if !try(candidate) {
+			i++
+		}
+	}
 }
