@@ -129,7 +129,7 @@ func (c endpointsTest) run(t *testing.T) {
 		require.Less(t, reads, 100, "no loop of reads")
 	}
 	if c.tried > 0 {
-		require.Equal(t, c.tried, len(asked)) //nolint:testifylint // Their text is long.
+		require.Equal(t, c.tried, len(asked))
 	}
 	for _, options := range asked {
 		if c.stock {
