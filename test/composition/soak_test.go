@@ -96,6 +96,7 @@ func troubles(round int) []schedule.Step {
 	steps := []schedule.Step{
 		{For: 10 * time.Second, Action: schedule.LostAnswer, Target: "pods"},
 		{At: 22 * time.Second, For: 5 * time.Second, Action: schedule.LostAnswer, Target: "jobs"},
+		{At: 22 * time.Second, For: 10 * time.Second, Action: schedule.SlowReads, Target: "jobs", Delay: 3 * time.Second}, // What became of them is known late.
 		{At: 5 * time.Second, For: 20 * time.Second, Action: schedule.Taint, N: 0},
 		{At: 10 * time.Second, Action: schedule.Expire, Target: "pods"},
 		{At: 12 * time.Second, For: 10 * time.Second, Action: schedule.Hold, Target: "pods"},
