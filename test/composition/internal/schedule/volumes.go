@@ -35,6 +35,9 @@ var volumeReads = []string{"nodes", "pods", "volumeattachments"}
 // forcedAfter is how long upstream waits for a node that is not ready to unmount a volume.
 const forcedAfter = 6 * time.Minute
 
+// settled is when all pods have their volumes, and no kubelet looks for one at that moment.
+const settled = 7300 * time.Millisecond
+
 // DrawVolumes makes a schedule of volumes from a seed, whose pods move, also from nodes that are not ready or out of service, perhaps while what the
 // attach/detach controller reads, most often the nodes, is held, slow, refused or lost.
 func DrawVolumes(seed uint64) Schedule {
@@ -97,7 +100,7 @@ func (d *draw) outage() {
 	}
 	d.add(down)
 	at := d.Steps[len(d.Steps)-1].At
-	d.Steps = append(d.Steps, Step{At: max(2*time.Second, at-d.between(30*time.Second, 2*time.Minute)), Action: MovePod, Target: v.Name, N: v.Node})
+	d.Steps = append(d.Steps, Step{At: max(settled, at-d.between(30*time.Second, 2*time.Minute)), Action: MovePod, Target: v.Name, N: v.Node})
 	if d.IntN(4) > 0 {
 		d.Steps = append(d.Steps, Step{At: at + seized, Action: SeizePod, Target: v.Name, N: v.Node + 1, Delay: d.often(100*time.Millisecond, 30*time.Second)})
 	}
