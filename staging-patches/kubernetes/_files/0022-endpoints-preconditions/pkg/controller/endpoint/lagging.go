@@ -1,6 +1,8 @@
 // Copyright The Fresh KCM Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+//lint:file-ignore SA1019 Endpoints are what it is about.
+
 package endpoint
 
 import (
