@@ -94,10 +94,11 @@ func (v *view) showsNow(resource schema.GroupResource, proof freshness.Proof) bo
 	if v.own != nil && resource == v.own.resource {
 		return v.own.unchanged()
 	}
+	own := v.owned[resource]
 	if v.counts(resource) {
-		return v.counted.unchanged()
+		own = v.counted.owned
 	}
-	return v.shows(resource, proof) || v.owned[resource].unchanged()
+	return v.shows(resource, proof) || own.unchanged()
 }
 
 // ownObject is the owner as the reconcile has read it.
