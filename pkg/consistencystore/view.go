@@ -94,11 +94,10 @@ func (v *view) showsNow(resource schema.GroupResource, proof freshness.Proof) bo
 	if v.own != nil && resource == v.own.resource {
 		return v.own.unchanged()
 	}
-	own := v.owned[resource]
 	if v.counts(resource) {
-		own = v.counted.owned
+		return v.shows(resource, proof) || v.counted.unchanged()
 	}
-	return v.shows(resource, proof) || own.unchanged()
+	return v.shows(resource, proof) || v.owned[resource].unchanged()
 }
 
 // ownObject is the owner as the reconcile has read it.
