@@ -177,6 +177,9 @@ func (s *Store) decided(key string, owner types.NamespacedName) {
 // Wrote implements what consistency.Wrote asks for.
 func (r *reading) Wrote(failed bool) {
 	s := r.store
+	if !failed {
+		s.wakeLeft(r.key) // It was tried again at once, by the client or the controller.
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if failed {
@@ -194,17 +197,23 @@ func (r *reading) Wrote(failed bool) {
 	}
 }
 
-// Undecided implements what consistency.Forget asks for.
-func (s *Store) Undecided(key string) bool {
+// wakeLeft ends that the queue's backoff alone brings the object back, as nothing has failed after all, and makes up for a wake that was left out.
+func (s *Store) wakeLeft(key string) {
 	s.mu.Lock()
 	add, left := s.add, s.failed[key]
 	delete(s.failed, key)
-	undecided := slices.Contains(slices.Collect(maps.Values(s.waiting[key])), true)
 	s.mu.Unlock()
 	if left && add != nil {
-		add(key) // The controller takes no notice of the failure, so nothing else brings it back.
+		add(key)
 	}
-	return undecided
+}
+
+// Undecided implements what consistency.Forget asks for.
+func (s *Store) Undecided(key string) bool {
+	s.wakeLeft(key) // The controller takes no notice of a failure.
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(slices.Collect(maps.Values(s.waiting[key])), true)
 }
 
 // ownerOf is how a value of the object with this key is named among what waits.

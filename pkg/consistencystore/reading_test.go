@@ -208,3 +208,39 @@ func (lateProof) Prove(context.Context, schema.GroupResource, time.Time) freshne
 	time.Sleep(2 * time.Second)
 	return fresh
 }
+
+// After a write that failed the queue's backoff brings an object back, and what waits for it does not, unless the write was tried again and made, or
+// the controller takes no notice. An object for which nothing was written keeps its backoff.
+func TestAFailedWriteLeavesTheObjectToTheBackoff(t *testing.T) {
+	const key = "ns/quota"
+	for name, test := range map[string]struct {
+		do             func(ctx context.Context, store *Store)
+		woken, forgets bool
+	}{
+		"nothing is written":        {do: func(context.Context, *Store) {}, woken: true},
+		"written":                   {do: func(ctx context.Context, _ *Store) { consistency.Wrote(ctx, false) }, woken: true, forgets: true},
+		"failed":                    {do: func(ctx context.Context, _ *Store) { consistency.Wrote(ctx, true) }},
+		"failed, tried again, made": {do: func(ctx context.Context, _ *Store) { consistency.Wrote(ctx, true); consistency.Wrote(ctx, false) }, woken: true, forgets: true},
+		"failed, read again":        {do: func(ctx context.Context, s *Store) { consistency.Wrote(ctx, true); s.Reading(key) }, woken: true, forgets: true},
+		"failed, unnoticed": {do: func(ctx context.Context, s *Store) {
+			consistency.Wrote(ctx, true)
+			time.Sleep(2 * time.Second)
+			consistency.Forget(s, key, func(string) {})
+		}, woken: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, queue := readingStore(t.Context(), &verdicts{of: map[schema.GroupResource]freshness.Proof{pods: stale}})
+				ctx := consistency.WithReading(t.Context(), store, key)
+				require.Error(t, consistency.ProvePass(ctx, "pods", pods))
+				test.do(ctx, store)
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				require.Equal(t, test.woken, len(queue) == 1)
+				forgotten := false
+				consistency.Forget(store, key, func(string) { forgotten = true })
+				require.Equal(t, test.forgets, forgotten)
+			})
+		})
+	}
+}
