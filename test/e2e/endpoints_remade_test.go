@@ -56,7 +56,7 @@ var _ = describe(scenario{
 		both := r.inject(faultproxy.Target{Resource: endpoints}, faultproxy.Hold{})
 		gomega.Expect(r.Client.CoreV1().Endpoints(metav1.NamespaceDefault).Delete(ctx, byHand, metav1.DeleteOptions{})).To(gomega.Succeed())
 		made := r.endpointsByHand(ctx, "192.0.2.2")
-		r.eventually(ctx, "both events to be held", func() (bool, error) { return both.Stats().Held.Frames >= 2, nil })
+		r.eventually(ctx, "both events to be held", func() (bool, error) { return both.Stats().Touched() >= 2, nil })
 		both.Clear()
 		replaced := time.Now()
 		_ = rig.Wait(ctx, 5*time.Second, "the controller to delete them", func() (bool, error) {

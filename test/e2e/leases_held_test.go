@@ -74,14 +74,14 @@ func deaf(d deafness) scenario {
 
 // silenced is V: the fault kept at least one renewal of every node from the KCM.
 func (r *run) silenced(effect faultproxy.Effect, fault *faultproxy.Fault, nodes int, lasted time.Duration) {
-	frames := nodes
+	renewals := nodes
 	if _, half := effect.(faultproxy.DropStream); half {
-		// The stream is abandoned, so there are no frames to count.
-		frames = 0
+		// The stream is abandoned, so there are no renewals to count.
+		renewals = 0
 		r.figure("V half-open streams", "%d", fault.Stats().Streams)
 		if fault.Stats().Streams == 0 {
 			r.unproven = append(r.unproven, "no stream was left half open")
 		}
 	}
-	r.proves(fault, frames, lasted)
+	r.proves(fault, renewals, lasted)
 }

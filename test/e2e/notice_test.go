@@ -164,7 +164,7 @@ func keepBusy(ctx context.Context, objects dynamic.Interface, resources []kind) 
 
 // provesQuietly is proves without a figure.
 func (r *run) provesQuietly(fault *faultproxy.Fault) {
-	if s := fault.Stats(); s.Held.Frames == 0 {
+	if s := fault.Stats(); s.Touched() == 0 {
 		r.unproven = append(r.unproven, "nothing was held of "+s.Resource.String())
 	}
 }

@@ -61,7 +61,7 @@ func (p *player) outcome(ctx context.Context, s schedule.Schedule) (played, erro
 func (p *player) worked(s schedule.Schedule, writes []controlplane.AuditEvent) (unproven []string) {
 	met := 0
 	for _, fault := range p.run.faults {
-		if stats := fault.Stats(); touched(stats) > 0 || stats.Streams > 0 {
+		if stats := fault.Stats(); stats.Touched() > 0 || stats.Streams > 0 {
 			met++
 		}
 	}

@@ -79,24 +79,19 @@ func (r *run) inject(target faultproxy.Target, effect faultproxy.Effect) *faultp
 	return fault
 }
 
-// touched is how many frames and requests a fault has held, dropped, rewritten or answered.
-func touched(s faultproxy.Stats) int {
-	return max(s.Held.Frames, s.Dropped.Frames, s.Rewritten.Frames) + s.Requests
-}
-
-// proves is V: the fault held, dropped or answered at least so many frames and requests, over at least this
-// time. Call it when the fault has done its work.
-func (r *run) proves(fault *faultproxy.Fault, frames int, lasted time.Duration) {
+// proves is V: the fault touched at least so many changes and requests, over at least this time. Call it when the fault has done its
+// work.
+func (r *run) proves(fault *faultproxy.Fault, changes int, lasted time.Duration) {
 	s := fault.Stats()
 	end := s.Until
 	if end.IsZero() {
 		end = time.Now()
 	}
-	touched := touched(s)
-	r.figure("V "+s.Effect+" "+s.Resource.Resource, "%d frames, %.1fs", touched, end.Sub(s.Since).Seconds())
-	if touched < frames || end.Sub(s.Since) < lasted {
-		r.unproven = append(r.unproven, fmt.Sprintf("%s of %s touched %d frames and requests in %v; want %d in %v",
-			s.Effect, s.Resource, touched, end.Sub(s.Since), frames, lasted))
+	touched := s.Touched()
+	r.figure("V "+s.Effect+" "+s.Resource.Resource, "%d changes and requests, %.1fs", touched, end.Sub(s.Since).Seconds())
+	if touched < changes || end.Sub(s.Since) < lasted {
+		r.unproven = append(r.unproven, fmt.Sprintf("%s of %s touched %d changes and requests in %v; want %d in %v",
+			s.Effect, s.Resource, touched, end.Sub(s.Since), changes, lasted))
 	}
 }
 

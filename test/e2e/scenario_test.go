@@ -263,7 +263,7 @@ func (s scenario) runWithout(ctx context.Context, v variant, r *run) {
 		r.violate(oracle.Violation{Oracle: "L", Rule: ruleStep, Object: v.mutant, Time: time.Now(), Detail: missed.Error()})
 	}
 	gomega.Expect(r.SameKCM(ctx)).To(gomega.Succeed(), "without %s", v.mutant)
-	touched := func(f *faultproxy.Fault) bool { return touched(f.Stats()) > 0 }
+	touched := func(f *faultproxy.Fault) bool { return f.Stats().Touched() > 0 }
 	if missed != nil && !slices.ContainsFunc(r.faults, touched) {
 		r.unproven = append(r.unproven, "no fault was injected before "+missed.Error())
 	}

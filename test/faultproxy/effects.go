@@ -77,12 +77,18 @@ func (d Delay) behaviour() (behaviour, error) {
 	return behaviour{kind: "Delay", delays: true, delay: d.By}, nil
 }
 
+// The kinds of effects that are told apart by them.
+const (
+	kindStopReading       = "StopReading"
+	kindSuppressBookmarks = "SuppressBookmarks"
+)
+
 // StopReading leaves everything in the backend's send buffer, so that the stream's flow-control window fills
 // and the backend feels the back-pressure. At most one frame that was already under way is kept in the proxy.
 type StopReading struct{}
 
 func (StopReading) behaviour() (behaviour, error) {
-	return behaviour{kind: "StopReading", stopsReading: true, holds: func(*frame) bool { return true }}, nil
+	return behaviour{kind: kindStopReading, stopsReading: true, holds: func(*frame) bool { return true }}, nil
 }
 
 // DropStream abandons the backend's stream and leaves the client's one open without a byte, while pings on
@@ -118,7 +124,7 @@ type SuppressBookmarks struct{}
 
 func (SuppressBookmarks) behaviour() (behaviour, error) {
 	return behaviour{
-		kind:  "SuppressBookmarks",
+		kind:  kindSuppressBookmarks,
 		drops: func(e Event) bool { return e.Type == watch.Bookmark && !e.initialEnd },
 	}, nil
 }

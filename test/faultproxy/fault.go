@@ -57,6 +57,11 @@ func (t *Tally) add(f *frame) {
 	}
 }
 
+// changes is how many of the events say that an object has changed: neither bookmarks nor errors do.
+func (t *Tally) changes() int {
+	return t.Events[watch.Added] + t.Events[watch.Modified] + t.Events[watch.Deleted]
+}
+
 // Stats is what a fault did so far. What it still keeps is Held less Released and less Dropped, except for
 // filters, which drop without holding.
 type Stats struct {
@@ -76,6 +81,18 @@ type Stats struct {
 	Rewritten Tally
 	// FirstHeldRV and LastHeldRV are the resource versions of the first and the last event held or dropped.
 	FirstHeldRV, LastHeldRV string
+}
+
+// Touched is how many changes of objects the fault has held, dropped or rewritten, and how many requests it has met. That it held
+// back bookmarks and ends of streams alone, or errors, has kept nothing from anybody. Of SuppressBookmarks and StopReading every frame
+// counts: the one is about bookmarks, and the other leaves what it holds unread.
+func (s Stats) Touched() int {
+	count := (*Tally).changes
+	switch s.Effect {
+	case kindSuppressBookmarks, kindStopReading:
+		count = func(t *Tally) int { return t.Frames }
+	}
+	return max(count(&s.Held), count(&s.Dropped)) + count(&s.Rewritten) + s.Requests
 }
 
 // Fault is one effect in force on one target. Its methods may be called from any goroutine.

@@ -52,6 +52,35 @@ func TestBackendAbortReachesTheClient(t *testing.T) {
 	})
 }
 
+// What is no change of an object is not what a fault is injected for.
+func TestTouched(t *testing.T) {
+	held := func(frames int, events map[watch.EventType]int) Tally { return Tally{Frames: frames, Events: events} }
+	quiet := held(4, map[watch.EventType]int{watch.Bookmark: 2, watch.Error: 1}) // and the end of a stream
+	busy := held(9, map[watch.EventType]int{watch.Bookmark: 2, watch.Added: 1, watch.Modified: 2, watch.Deleted: 3, "": 1})
+	for name, tc := range map[string]struct {
+		stats Stats
+		want  int
+	}{
+		"nothing":                          {Stats{Effect: "Hold"}, 0},
+		"bookmarks, an error and an end":   {Stats{Effect: "Hold", Held: quiet}, 0},
+		"changes":                          {Stats{Effect: "Hold", Held: busy}, 6},
+		"held and then dropped":            {Stats{Effect: "Hold", Held: busy, Dropped: busy}, 6},
+		"dropped":                          {Stats{Effect: "DropEvents", Dropped: busy}, 6},
+		"rewritten":                        {Stats{Effect: "OpaqueRVs", Rewritten: busy, Requests: 2}, 8},
+		"bookmarks rewritten":              {Stats{Effect: "OpaqueRVs", Rewritten: quiet}, 0},
+		"requests":                         {Stats{Effect: "TooManyRequests", Requests: 3}, 3},
+		"bookmarks, which the fault is of": {Stats{Effect: "SuppressBookmarks", Dropped: quiet}, 4},
+		"unread":                           {Stats{Effect: "StopReading", Held: held(1, nil)}, 1},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, tc.want, tc.stats.Touched()) })
+	}
+	for _, effect := range []Effect{SuppressBookmarks{}, StopReading{}} {
+		b, err := effect.behaviour()
+		require.NoError(t, err)
+		require.Equal(t, 1, Stats{Effect: b.kind, Held: held(1, nil)}.Touched(), b.kind)
+	}
+}
+
 func TestHold(t *testing.T) {
 	inBothEncodings(t, func(t *testing.T, h *harness) {
 		n, p := h.watch(t, "nodes"), h.watch(t, "pods")

@@ -180,7 +180,7 @@ func (c *claimRun) fault(ctx context.Context) error {
 		return err
 	}
 	stats := hold.Stats()
-	if stats.Held.Frames == 0 || stats.Released.Frames > 0 {
+	if stats.Touched() == 0 || stats.Released.Frames > 0 {
 		return fmt.Errorf("the fault was not injected: %d StatefulSet events held, %d let through", stats.Held.Frames, stats.Released.Frames)
 	}
 	c.result.Held, c.result.HeldFor = stats.Held, time.Since(stats.Since)

@@ -160,7 +160,7 @@ func (e *evictionRun) fault(ctx context.Context) error {
 		return err
 	}
 	stats := hold.Stats()
-	if told || stats.Held.Frames == 0 {
+	if told || stats.Touched() == 0 {
 		return fmt.Errorf("the fault was not injected: %d node events held, kube-controller-manager has seen the removal of the taint: %t",
 			stats.Held.Frames, told)
 	}

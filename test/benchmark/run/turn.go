@@ -280,7 +280,7 @@ func (t *turn) proven(fault *faultproxy.Fault) error {
 	if fault == nil {
 		return nil
 	}
-	if s := fault.Stats(); s.Held.Frames == 0 {
+	if s := fault.Stats(); s.Touched() == 0 {
 		return fmt.Errorf("the fault %s of %s touched no event", s.Effect, s.Resource)
 	}
 	return nil
