@@ -36,12 +36,19 @@ func TestCronJobIsSuspendedUnseen(t *testing.T) {
 	require.Len(t, ours.Runs, 1)
 }
 
-// A CronJob whose Jobs are refused, or whose webhook is down, is tried as often as upstream tries it, with exponential backoff.
+// A CronJob whose Jobs are refused, or whose webhook is down, is tried as often as upstream tries it, with exponential backoff, also if
+// it has to wait for each proof.
 func TestCronJobCannotRunForLong(t *testing.T) {
-	for _, action := range []schedule.Action{schedule.Refuse, schedule.Webhook} {
-		t.Run(string(action), func(t *testing.T) {
-			s := schedule.Schedule{Nodes: 2, Monitor: true, Settle: time.Minute, CronJobs: []schedule.CronJob{{Name: "cronjob", Policy: "Forbid"}},
-				Steps: []schedule.Step{{At: 115 * time.Second, Action: action, Target: "cronjob", For: 5 * time.Minute}}}
+	const outage = 5 * time.Minute
+	slow := schedule.Step{At: 110 * time.Second, Action: schedule.SlowReads, Target: "cronjobs", Delay: time.Second, For: outage}
+	for name, steps := range map[string][]schedule.Step{
+		"refuse":               {{Action: schedule.Refuse}},
+		"webhook":              {{Action: schedule.Webhook}},
+		"webhook, slow proofs": {{Action: schedule.Webhook}, slow},
+	} {
+		t.Run(name, func(t *testing.T) {
+			steps[0].At, steps[0].Target, steps[0].For = 115*time.Second, "cronjob", outage
+			s := schedule.Schedule{Nodes: 2, Monitor: true, Settle: time.Minute, CronJobs: []schedule.CronJob{{Name: "cronjob", Policy: "Forbid"}}, Steps: steps}
 			stock, ours := both(t, s)
 			owner := model.Owner{Kind: "CronJob", NamespacedName: types.NamespacedName{Namespace: traffic.Namespace, Name: "cronjob"}}
 			require.Greater(t, stock.Requests[owner]["create jobs"], 10)

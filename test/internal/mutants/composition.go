@@ -50,8 +50,8 @@ func composition() []Tested {
 		}),
 		random("requests", Mutant{
 			Name: "backoff", Protection: "an owner that is parked keeps its backoff", File: replicaSet,
-			Old: "	if consistencyutil.Parked(err) {\n		return true\n",
-			New: "	if consistencyutil.Parked(err) {\n		rsc.queue.Forget(key)\n		return true\n",
+			Old: "	if consistencyutil.Parked(err) {\n		return true\n	}\n	if err == nil {\n",
+			New: "	if consistencyutil.Parked(err) || err == nil {\n",
 		}),
 		random("age", Mutant{
 			Name: "own-hold", Protection: "a 429 holds back the proofs of its resource alone", File: "pkg/freshness/admit.go",

@@ -8,10 +8,10 @@ var cronJobs = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "cronjob-backoff", Protection: "a CronJob that has waited for a proof is tried again no sooner than its backoff has it", File: cronJob + "prove.go",
-			Old: "	time.AfterFunc(wait, func() {\n",
-			New: "	jm.queue.AddAfter(key, wait)\n	time.AfterFunc(wait, func() {\n",
+			Old: "waits && began.Equal(since) {",
+			New: "waits && began.Equal(since) || true {",
 		},
-		Package: compositionTests, Test: "TestCronJobCannotRunForLong/webhook",
+		Package: compositionTests, Test: "TestCronJobCannotRunForLong/webhook,_slow_proofs",
 	},
 	{Mutant: mustFind("proof-cronjob"), Package: compositionTests, Test: "TestCronJobIsSuspendedUnseen"},
 	{

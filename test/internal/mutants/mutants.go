@@ -115,7 +115,7 @@ var all = []Mutant{
 	{
 		Name: "own-writes", Protection: "an owner is reconciled only on a cache that has its controller's own writes", File: gate,
 		Old: "	return s.Controller.EnsureReady(owner)\n",
-		New: "	_ = s.Controller.EnsureReady(owner)\n	return nil\n",
+		New: "	return nil\n",
 	},
 	{
 		Name: "wake", Protection: "a parked owner is woken when its cache has caught up", File: "pkg/rvtracker/tracker.go",
@@ -279,9 +279,9 @@ var all = []Mutant{
 		New: "	if !f.caches.opts.Waits(name) || true {",
 	},
 	{
-		Name: "opaque", Protection: "a version that cannot be compared does not satisfy a record", File: "pkg/rvtracker/source.go",
-		Old: "		s.t.opts.Metrics.Incomparable(s.resource, OriginStore)",
-		New: "		s.move(version{lo: bigLo - 1})",
+		Name: "opaque", Protection: "a version that cannot be compared does not satisfy a record", File: "pkg/rvtracker/version.go",
+		Old: "	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {",
+		New: "	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil && false {", Also: "rewind",
 	},
 	{
 		Name: "metered", Protection: "versions that cannot be compared are counted", File: "pkg/metrics/metrics.go",

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -41,8 +42,26 @@ func TestApply(t *testing.T) {
 			if _, err := format.Source(got); err != nil {
 				t.Error(err)
 			}
+			if was, is := lines(m.Old), lines(m.New); is > was && !adds(m) {
+				t.Errorf("%d lines become %d: a mutant changes what is shipped, and adds nothing that goes wrong by itself", was, is)
+			}
 		})
 	}
+}
+
+// adds reports whether a mutant is about what is done too much: it leaks or costs something.
+func adds(m Mutant) bool {
+	return slices.Contains(Leaks(), m) || slices.Contains(Costs(), m) || strings.HasPrefix(m.Name, "leak-") || strings.HasPrefix(m.Name, "cost-")
+}
+
+// lines counts those that are not blank.
+func lines(text string) (n int) {
+	for line := range strings.Lines(text) {
+		if strings.TrimSpace(line) != "" {
+			n++
+		}
+	}
+	return n
 }
 
 func TestApplyRefuses(t *testing.T) {

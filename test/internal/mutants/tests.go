@@ -95,8 +95,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "delete-by-uid", Protection: "a deletion is waited for by the UID of the object, whatever version the answer has", File: "pkg/transport/record.go",
-			Old: "	w.store.Deleted(",
-			New: "	if got.ResourceVersion != \"\" {\n		return nil\n	}\n	w.store.Deleted(",
+			Old: "	w.store.Deleted(w.owner.Name, w.owner.UID, w.resource(), types.NamespacedName{Namespace: w.info.Namespace, Name: w.info.Name}, uid)\n",
+			New: "",
 		},
 		Package: "pkg/consistencystore", Test: "TestWritesAreRecorded",
 	},
@@ -411,8 +411,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "accounts-client", Protection: "the controllers' service accounts are made by the leader only", File: kcmApp + "seams.go",
-			Old: "	return wrapClients(ctx, clientbuilder.NewDynamicClientBuilder(dynamic.ClientConfig, accounts.CoreV1(), dynamic.Namespace)), root, nil",
-			New: "	_ = accounts\n	return wrapClients(ctx, dynamic), root, nil",
+			Old: "accounts, err := root.Client(kubeControllerManager)",
+			New: "accounts, err := clientbuilder.SimpleControllerClientBuilder{ClientConfig: dynamic.ClientConfig}.Client(kubeControllerManager)",
 		},
 		Package: "cmd/kube-controller-manager", Test: "TestServiceAccountsAreMadeByTheLeaderOnly",
 	},
