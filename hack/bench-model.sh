@@ -11,5 +11,5 @@ results=test/benchmark/results
 go -C hack/tools/bench build -o "${ROOT}/_output/tools/" ./model
 page=$(_output/tools/model "${results}"/*/)
 echo "${page}" >"${results}/model.txt"
-UPDATE=1 go test -count=1 -run '^TestDocs$' ./test/benchmark/report >/dev/null
+UPDATE=1 run_tests ./test/benchmark/report TestDocs >/dev/null
 echo "docs/benchmarks.md has the model"

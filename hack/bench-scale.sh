@@ -31,7 +31,7 @@ _output/bin/staleness-lab bench report "${out}" >/dev/null
 _output/tools/benchstat -col /arm "${out}/bench.txt" >"${out}/benchstat.txt"
 _output/tools/plot "${out}/bench.txt" end-sec detect-p99-sec kcm-cpu-sec kcm-rss-B kcm-alloc-B kcm-writes kcm-reads api-calls apiserver-cpu-sec etcd-cpu-sec >/dev/null
 if [[ ${out} == test/benchmark/results/* ]]; then
-  hack/bench-model.sh || UPDATE=1 go test -count=1 -run '^TestDocs$' ./test/benchmark/report >/dev/null
+  hack/bench-model.sh || UPDATE=1 run_tests ./test/benchmark/report TestDocs >/dev/null
   echo "docs/benchmarks.md has the table"
 fi
 exit "${missed}"

@@ -47,6 +47,17 @@ anchors() {
   grep -E '^#+ ' "$1" | sed -E 's/^#+ +//; s/[`*]//g' | tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'
 }
 
+# run_tests PACKAGE TEST... runs these tests of a package, and dies if one is not there: go test is content with no test at all.
+run_tests() {
+  local package=$1 output test
+  shift
+  output=$(go test -count=1 -v -run "^($(IFS='|' && echo "$*"))\$" "${package}" 2>&1) || die "${output}"
+  for test in "$@"; do
+    grep -q "^=== RUN   ${test}\$" <<<"${output}" || die "${package} has no test ${test}"
+  done
+  tail -n 1 <<<"${output}"
+}
+
 die() {
   echo "$(basename "$0"): $*" >&2
   exit 1

@@ -2,8 +2,8 @@
 # Copyright The Fresh KCM Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Runs our image as the static pod of a real kubelet and containerd, beside a real etcd and kube-apiserver. FILTER is a
-# regular expression of the parts to run after the first, such as 'Kill|Gates'. All is kept apart from the machine: processes,
+# Runs our image as the static pod of a real kubelet and containerd, beside a real etcd and kube-apiserver. FILTER names the
+# parts to run after the first, such as 'Kill|Gates'. All is kept apart from the machine: processes,
 # network and mounts are in namespaces of their own, which end with this script however it ends, /etc and /var are
 # overlays, and what is written is in _output/static-pod. Logs stay in _output/static-pod/log.
 # On a machine that does not allow that it is SKIPPED, with the reason: nothing is proven then.
@@ -75,6 +75,8 @@ if [[ ${STATIC_POD_INSIDE:-} ]]; then
   inside
   exit
 fi
+
+STATIC_POD_FILTER=${FILTER:-} run_tests ./test/e2e/staticpod TestFilter
 
 cgroup=fresh-kcm-static-pod.$$
 trap cleanup EXIT

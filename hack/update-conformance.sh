@@ -7,4 +7,4 @@
 
 source "$(dirname "$0")/lib.sh"
 
-FRESH_KCM_UPDATE=1 go test -count=1 -run '^TestSentences$' ./test/conformance
+FRESH_KCM_UPDATE=1 run_tests ./test/conformance TestSentences

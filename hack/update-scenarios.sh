@@ -7,4 +7,4 @@
 
 source "$(dirname "$0")/lib.sh"
 
-UPDATE=1 go test -count=1 -run '^(TestScenarioIndex|TestCoverage|TestIncidents|TestClaims)$' ./test/e2e
+UPDATE=1 run_tests ./test/e2e TestScenarioIndex TestCoverage TestIncidents TestClaims

@@ -7,4 +7,4 @@
 
 source "$(dirname "$0")/lib.sh"
 
-go test -count=1 -run '^(TestSentences|TestMarkers)$' ./test/conformance
+run_tests ./test/conformance TestSentences TestMarkers

@@ -8,4 +8,4 @@
 
 source "$(dirname "$0")/lib.sh"
 
-go test -count=1 -run '^(TestScenarioIndex|TestCoverage|TestIncidents|TestProtectionPage|TestClaims)$' ./test/e2e
+run_tests ./test/e2e TestScenarioIndex TestCoverage TestIncidents TestProtectionPage TestClaims

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,25 +38,48 @@ func TestStaticPod(t *testing.T) {
 		manifests: filepath.Join(root, "build", "manifests"),
 	}
 	s.version, s.base = versions(t, root)
-	for _, part := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
-		{"StockAsKubeadmMakesIt", s.stock},
-		{"UpgradeBackAndForth", s.upgrade},
-		{"Probes", s.probes},
-		{"Kill", s.killed},
-		{"Hang", s.hung},
-		{"Gates", s.gates},
-		{"Handover", s.handover},
-		{"BadConfiguration", s.badConfiguration},
-		{"NoWrongAction", s.judge},
-		{"WrongActionIsFound", s.wrong},
-	} {
-		if !t.Run(part.name, part.run) {
+	for _, part := range parts {
+		if !t.Run(part.name, func(t *testing.T) { part.run(s, t) }) {
 			return
 		}
 	}
+}
+
+// part is one of the cluster's life.
+type part struct {
+	name string
+	run  func(*story, *testing.T)
+}
+
+// parts are all, in order.
+var parts = []part{
+	{"StockAsKubeadmMakesIt", (*story).stock},
+	{"UpgradeBackAndForth", (*story).upgrade},
+	{"Probes", (*story).probes},
+	{"Kill", (*story).killed},
+	{"Hang", (*story).hung},
+	{"Gates", (*story).gates},
+	{"Handover", (*story).handover},
+	{"BadConfiguration", (*story).badConfiguration},
+	{"NoWrongAction", (*story).judge},
+	{"WrongActionIsFound", (*story).wrong},
+}
+
+// unknown are the names in a filter that no part has.
+func unknown(filter string) []string {
+	if filter == "" {
+		return nil
+	}
+	return slices.DeleteFunc(strings.Split(filter, "|"), func(name string) bool {
+		return slices.ContainsFunc(parts, func(p part) bool { return p.name == name })
+	})
+}
+
+// TestFilter fails if FILTER names a part that is not there: without it the first part would be run alone, and pass.
+func TestFilter(t *testing.T) {
+	require.Equal(t, []string{"typo", "Kil"}, unknown("Kill|typo|Kil"))
+	require.Empty(t, unknown("Kill|Gates"))
+	require.Empty(t, unknown(os.Getenv("STATIC_POD_FILTER")), "no part has such a name")
 }
 
 // story is what the parts share.
