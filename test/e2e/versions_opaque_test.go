@@ -38,7 +38,7 @@ const (
 //conformance:kep-5504 Story 3: who meets versions that cannot be compared falls back to something dearer
 var _ = describe(scenario{
 	number: 24, title: "resource versions of pods partly opaque", label: ordinary,
-	hurts: rig.U1, rules: []string{oracle.RuleStatusBehindPods}, mutants: []without{{"opaque", ruleFalseRewind}}, gaps: []int{6},
+	hurts: rig.U1, rules: []string{oracle.RuleStatusBehindPods}, mutants: []without{{"opaque", oracle.RuleSurplus}}, gaps: []int{6},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: opaqueNodes}}},
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {

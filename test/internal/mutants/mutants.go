@@ -280,8 +280,23 @@ var all = []Mutant{
 	},
 	{
 		Name: "opaque", Protection: "a version that cannot be compared does not satisfy a record", File: "pkg/rvtracker/version.go",
-		Old: "	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {",
-		New: "	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil && false {", Also: "rewind",
+		Old: `	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
+		return version{}, false
+	}
+	return version{lo: bigLo, big: rv}, true
+}
+
+func (v version) compare(w version) int {
+	switch {
+`,
+		New: `	return version{lo: bigLo, big: rv}, true
+}
+
+func (v version) compare(w version) int {
+	switch {
+	case v.lo == bigLo || w.lo == bigLo:
+		return 0
+`,
 	},
 	{
 		Name: "metered", Protection: "versions that cannot be compared are counted", File: "pkg/metrics/metrics.go",
