@@ -33,6 +33,7 @@ const (
 	// proofAge is how long before a reconcile the proof of its view may have been made, but that of the nodes. It is what a
 	// proof needs to be of use to the next try, when the cache had moved while it was made.
 	proofAge = 2 * time.Second
+	ProofAge = proofAge // for who judges from outside by what is promised
 	// goOnAfter is for how long nothing must have been provable of a resource for deletions to go on without.
 	goOnAfter = 5 * time.Second
 	// aheadLimit is how long a worker waits for proofs before the view. Where they come late and the cache is busy no other

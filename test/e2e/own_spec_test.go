@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/consistencystore"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
@@ -29,7 +30,7 @@ const (
 	ownDelay  = 10 * time.Second
 	podsDelay = 15 * time.Second
 	// proofAge is how old the proof may be that a deletion is based on.
-	proofAge = 2 * time.Second
+	proofAge = consistencystore.ProofAge
 	// podsGone is also maxUnavailable, so that stock, which knows of none, hardly ever happens to choose just these.
 	podsGone = 3
 

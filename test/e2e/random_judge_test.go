@@ -51,6 +51,7 @@ func (p *player) outcome(ctx context.Context, s schedule.Schedule) (played, erro
 	bound := p.deaths.Bound(p.slowest) + o.lag
 	late := oracle.Late(p.Truth, bound, time.Now(), blind...)
 	p.violate(late...)
+	p.violate(oracle.TooLate(p.Truth, writes)...)
 	p.figure("dead nodes marked later than", "%v: %d", rounded(bound), len(late))
 	p.figure("F untouched namespaces, p50, p99", "%d, %v, %v", len(o.beside), rounded(oracle.Percentile(o.beside, 50)), rounded(oracle.Percentile(o.beside, 99)))
 	o.violations, o.unproven = p.violations, p.worked(s, writes)

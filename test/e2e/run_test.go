@@ -181,6 +181,9 @@ func (r *run) nobodyParked(ctx context.Context) {
 func (r *run) judge(ctx context.Context) {
 	ginkgo.GinkgoHelper()
 	gomega.Expect(r.standing(ctx)).To(gomega.Succeed())
+	writes, err := r.Writes()
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	r.violate(oracle.TooLate(r.Truth, writes)...)
 	if r.Arm == rig.P {
 		r.nobodyParked(ctx)
 	}
@@ -203,10 +206,12 @@ func (r *run) standing(ctx context.Context) error {
 	s3 := oracle.BehindOwnWrites(r.Truth, writes)
 	r.figure("S1 surplus pods", "%d", len(s1))
 	r.figure("S2 unjustified", "%d", len(s2))
-	r.figure("S2 truth late by at most; deletions nobody asked for", "%v; %d", oracle.Lag(r.Truth, writes).Round(time.Millisecond), oracle.Unasked(r.Truth, writes))
+	unasked := oracle.Unasked(r.Truth, writes)
+	r.figure("S2 truth late by at most; deletions nobody asked for", "%v; %d", oracle.Lag(r.Truth, writes).Round(time.Millisecond), len(unasked))
 	r.figure("S3 behind own writes", "%d", len(s3))
 	r.violate(s1...)
 	r.violate(s2...)
+	r.violate(unasked...)
 	r.violate(s3...)
 	r.violate(oracle.Undeclared(writes)...)
 	if r.Arm != rig.P {

@@ -41,6 +41,7 @@ type arrivals struct {
 	// statuses are those of objects, by whatever resource.
 	statuses map[types.NamespacedName][]*controlplane.AuditEvent
 	lag      time.Duration
+	latestAt time.Time // when the change that was late by lag was recorded
 }
 
 // place is one object.
@@ -131,7 +132,9 @@ func (a *arrivals) measure(t *truth.Recorder, resource schema.GroupResource) {
 // sample counts a request and its change. A change that was there before the request arrived was another's.
 func (a *arrivals) sample(w *controlplane.AuditEvent, e truth.Event) {
 	if w != nil && !w.RequestReceivedTimestamp.IsZero() && !e.Time.Before(w.RequestReceivedTimestamp) {
-		a.lag = max(a.lag, e.Time.Sub(w.RequestReceivedTimestamp))
+		if late := e.Time.Sub(w.RequestReceivedTimestamp); late > a.lag {
+			a.lag, a.latestAt = late, e.Time
+		}
 	}
 }
 

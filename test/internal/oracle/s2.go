@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/controller/daemon"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/consistencystore"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
 )
@@ -61,11 +62,11 @@ type Judge func(t *truth.Recorder, d Deletion) (why string)
 //
 // Not judged here: deletions by other controllers of other objects, creations but by S1 and S3, finalizers and statuses but these. Those that a
 // stale cache can make harmful have a scenario each; Undeclared finds the writes that package inventory has no rule for. Of a pod that the truth
-// shows to have been deleted, and the audit log says nothing about, nobody can be blamed: Unasked counts them.
+// shows to have been deleted, and the audit log says nothing about, nobody can be blamed: Unasked returns them.
 //
 // It needs pods, nodes, daemonsets and controllerrevisions recorded. It compares resource versions wherever it can, which need no
 // clock. Where times are compared it allows what the run itself shows the truth to be late by (see arrivals), and what the product
-// promises: promised.
+// promises: promised. A truth that was very late excuses too much: TooLate says so.
 func Unjustified(t *truth.Recorder, writes []controlplane.AuditEvent, deaths Deaths, judges ...Judge) []Violation {
 	var out []Violation
 	a := newArrivals(t, writes)
@@ -95,11 +96,15 @@ func Unjustified(t *truth.Recorder, writes []controlplane.AuditEvent, deaths Dea
 
 // promised is how old a proof may be that an action rests on, and what was read with it (docs/status.md). What somebody changed no
 // longer ago an action need not know.
-const promised = 2 * time.Second
+const promised = consistencystore.ProofAge
 
-// deletions joins what the audit log says (who) with the truth (what it was at that moment), and counts the deletions that the
-// audit log says nothing about.
-func deletions(t *truth.Recorder, a *arrivals) (out []Deletion, unasked int) {
+// latest is how late the truth may be: what is allowed in all is then at most twice what is promised, so an action on what changed
+// 4 s before is judged in every run. Runs show 10 ms on an idle machine, and 0.6 s where compilers keep both cores busy.
+const latest = promised
+
+// deletions joins what the audit log says (who) with the truth (what it was at that moment), and returns besides the deletions that
+// the audit log says nothing about.
+func deletions(t *truth.Recorder, a *arrivals) (out []Deletion, unasked []truth.Event) {
 	last := map[types.UID]truth.Event{}
 	for _, e := range t.Events(truth.Pods) {
 		before, known := last[e.UID]
@@ -110,7 +115,7 @@ func deletions(t *truth.Recorder, a *arrivals) (out []Deletion, unasked int) {
 		request := a.deletion(truth.Pods, before, e)
 		switch {
 		case request == nil:
-			unasked++
+			unasked = append(unasked, e)
 		case By(request) != "":
 			d := Deletion{By: By(request), Pod: pod(before), RV: e.RV, Request: *request, arrivals: a}
 			d.Began = began(out, a, d)
@@ -132,10 +137,23 @@ func (a *arrivals) terminating(d Deletion) string {
 	return ""
 }
 
-// Unasked counts the pods that were deleted though the audit log has no request for it.
-func Unasked(t *truth.Recorder, writes []controlplane.AuditEvent) int {
+// TooLate returns a violation if the truth was later than latest. What S2 allows for that excuses too much then.
+func TooLate(t *truth.Recorder, writes []controlplane.AuditEvent) []Violation {
+	a := newArrivals(t, writes)
+	if a.lag <= latest {
+		return nil
+	}
+	return []Violation{{Oracle: "S2", Rule: RuleTooLate, Object: "truth", Time: a.latestAt, Detail: fmt.Sprintf("%v after the request, more than %v", a.lag, latest)}}
+}
+
+// Unasked returns the pods that were deleted though the audit log has no request for it. Nobody can be blamed, but where nothing was done to
+// etcd or to an apiserver a request is missing from what all of S2 rests on.
+func Unasked(t *truth.Recorder, writes []controlplane.AuditEvent) (out []Violation) {
 	_, unasked := deletions(t, newArrivals(t, writes))
-	return unasked
+	for _, e := range unasked {
+		out = append(out, Violation{Oracle: "S2", Rule: RuleUnasked, Object: e.Namespace + "/" + e.Name, RV: e.RV, Time: e.Time, Detail: "no request in the audit log"})
+	}
+	return out
 }
 
 // deletion returns the request that an object's deletion was made by, nil if none is known: the first one that was on its way after

@@ -14,6 +14,10 @@ import (
 const (
 	RuleSurplus     = "surplus pod"
 	RuleUnjustified = "unjustified delete"
+	// RuleUnasked is broken by a pod that was deleted though the audit log has no request for it.
+	RuleUnasked = "pod deleted without a request"
+	// RuleTooLate is broken by a run whose truth was so late that what it allows for that excuses too much.
+	RuleTooLate = "truth too late to judge"
 )
 
 // Violation is one proven breach of an oracle.
