@@ -4,11 +4,14 @@
 package composition
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
 )
@@ -34,4 +37,38 @@ func TestReplicasUnderLoadAreNotLowered(t *testing.T) {
 // Random histories of autoscalers: ours lowers no replicas that are needed, and raises them as soon.
 func TestAutoscalerSeeds(t *testing.T) {
 	eachSeed(t, number(t, "AUTOSCALER_SEEDS", autoscalerSeeds), schedule.DrawAutoscalers)
+}
+
+// An autoscaler is not looked at before the cache has its last status: while that is held, a load that rises again has nothing written. Ours is looked at as
+// soon as it has it.
+//
+//conformance:kep-5647 Staleness Mitigation in Controllers: HPA waits for its own writes
+func TestAutoscalerWaitsForItsOwnWrites(t *testing.T) {
+	const from, held = 100 * time.Second, 2 * time.Minute
+	s := schedule.Schedule{Nodes: 2, Settle: time.Minute,
+		Autoscalers: []schedule.Autoscaler{{Name: "loaded", Kind: "Deployment", Metric: schedule.ByAverage, Least: 1, Most: 20, Replicas: 3, Load: 3000}},
+		Steps: []schedule.Step{
+			{At: from, Action: schedule.Hold, Target: "horizontalpodautoscalers", For: held},
+			{At: from + time.Second, Action: schedule.SetLoad, Target: "loaded", N: 6000},
+			{At: from + time.Minute, Action: schedule.SetLoad, Target: "loaded", N: 12000},
+		}}
+	for arm, soon := range map[arms.Arm]time.Duration{arms.Stock: arms.AutoscalerPeriod, arms.Ours: time.Second} {
+		t.Run(string(arm), func(t *testing.T) {
+			writes := map[string][]time.Duration{}
+			run(t, arm, s, func(line string) {
+				for _, what := range []string{"update deployments/scale", "update horizontalpodautoscalers/status"} {
+					if at, err := strconv.ParseFloat(strings.Fields(line)[0], 64); err == nil && strings.Contains(line, what) && at > from.Seconds() {
+						writes[what] = append(writes[what], time.Duration(at*float64(time.Second)))
+					}
+				}
+			})
+			require.Len(t, writes, 2)
+			for what, at := range writes {
+				require.GreaterOrEqual(t, len(at), 2, what)
+				require.Less(t, at[0], from+time.Minute, "%s for the first load", what)
+				require.GreaterOrEqual(t, at[1], from+held, "%s while the last status is not seen", what)
+				require.Less(t, at[1], from+held+soon, "%s for the second load", what)
+			}
+		})
+	}
 }
