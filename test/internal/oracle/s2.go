@@ -99,7 +99,7 @@ func Unjustified(t *truth.Recorder, writes []controlplane.AuditEvent, deaths Dea
 const promised = consistencystore.ProofAge
 
 // latest is how late the truth may be: what is allowed in all is then at most twice what is promised, so an action on what changed
-// 4 s before is judged in every run. Runs show 10 ms on an idle machine, and 0.6 s where compilers keep both cores busy.
+// 4 s before is judged in every run. Runs show 10 ms on an idle machine, and 0.8 s where compilers keep both cores busy.
 const latest = promised
 
 // deletions joins what the audit log says (who) with the truth (what it was at that moment), and returns besides the deletions that
