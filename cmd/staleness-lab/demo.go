@@ -13,8 +13,8 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/demo"
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/display"
-	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/story"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/story"
 )
 
 func newDemoCommand() *cobra.Command {

@@ -12,9 +12,9 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/display"
-	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/gates"
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/lab"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane/gates"
 )
 
 func newUpCommand() *cobra.Command {

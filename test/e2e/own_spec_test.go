@@ -9,9 +9,6 @@ import (
 	"time"
 
 	"github.com/onsi/gomega"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -126,7 +123,7 @@ var _ = describe(scenario{
 			}
 			return err
 		}
-		_, err := sets.Create(ctx, withClaims(workload.StatefulSet("web", 3), r.Cluster.Nodes().Names()[0]), metav1.CreateOptions{})
+		_, err := sets.Create(ctx, workload.WithClaims(workload.StatefulSet("web", 3), r.Cluster.Nodes().Names()[0]), metav1.CreateOptions{})
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		r.converges(ctx, "without fault", patience, ready)
 		pod, err := pods.Get(ctx, "web-1", metav1.GetOptions{})
@@ -175,19 +172,3 @@ var _ = describe(scenario{
 		}
 	},
 })
-
-// withClaims gives a StatefulSet claims that go with its pods. These are bound to a node, as nothing binds the claims.
-func withClaims(set *appsv1.StatefulSet, node string) *appsv1.StatefulSet {
-	set.Spec.Template.Spec.NodeName = node
-	set.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
-		WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType, WhenScaled: appsv1.DeletePersistentVolumeClaimRetentionPolicyType,
-	}
-	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{
-		ObjectMeta: metav1.ObjectMeta{Name: "data"},
-		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
-		},
-	}}
-	return set
-}

@@ -5,7 +5,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -97,9 +96,8 @@ func (r *run) evictsLater(ctx context.Context, node string) {
 // taint gives a node these taints and no others, and waits until the truth has it.
 func (r *run) taint(ctx context.Context, node string, taints ...corev1.Taint) {
 	ginkgo.GinkgoHelper()
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"taints": taints}})
+	_, err := workload.SetTaints(ctx, r.Client, node, taints...)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	patchNodes(ctx, r, string(patch), node)
 	r.eventually(ctx, "the truth to have the taint", func() (bool, error) {
 		e, ok := r.Truth.Find(truth.Nodes, "", node, truth.Latest)
 		return ok && len(e.Object.(*corev1.Node).Spec.Taints) == len(taints), nil

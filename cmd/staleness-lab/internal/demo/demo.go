@@ -18,8 +18,8 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/display"
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/logs"
-	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/story"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/story"
 )
 
 // Plan is what to run.

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/display"
-	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/story"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/story"
 )
 
 // Results are what was measured, by story and arm.

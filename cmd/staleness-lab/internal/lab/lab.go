@@ -17,9 +17,9 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/control"
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/display"
-	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/gates"
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/logs"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane/gates"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
 	"github.com/fresh-kcm/fresh-kcm/test/faultrig"
 )

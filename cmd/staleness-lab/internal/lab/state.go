@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/control"
-	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/gates"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane/gates"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )

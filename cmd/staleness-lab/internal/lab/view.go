@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/display"
-	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/gates"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane/gates"
 )
 
 var _ display.View = Snapshot{}

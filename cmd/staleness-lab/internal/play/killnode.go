@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/story"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/story"
 )
 
 // killNode stops a node's heartbeats, and brings it back.
@@ -66,7 +66,7 @@ func (p *Player) killNode(ctx context.Context, name string, d time.Duration, r *
 		return err
 	}
 	r.line("Fresh KCM: in that time it read leases of nodes live %d times, and sent %d proofs of one object or none for all resources",
-		requests.NodeLeaseReads(), requests.Fences)
+		requests.NodeLeaseReads, requests.Fences)
 	if err := revive(); err != nil {
 		return err
 	}

@@ -7,14 +7,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
 	"github.com/fresh-kcm/fresh-kcm/test/faultrig"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
 
 const (
@@ -23,6 +25,9 @@ const (
 	// evictionWindow is how long the hold goes on after the toleration ran out. Thirty evictions at the
 	// client's default rate take under 5 s.
 	evictionWindow = 15 * time.Second
+
+	// victims and later are the two groups of pods.
+	victims, later = "victim", "later"
 
 	laterPods       = 5
 	laterToleration = time.Second
@@ -45,11 +50,9 @@ var eviction = Story{
 // EvictionResult is what happened to the pods of a node that was tainted and untainted.
 type EvictionResult struct {
 	KCM
-	// Pods were on the node. Deletes are the deletions until the hold was released, each with the truth
-	// about it; Running pods are left at the end.
-	Pods    int
-	Deletes []Delete
-	Running int
+	// Pods were on the node. Unjustified of them were deleted until the hold was released though the node's true state did not
+	// call for it; Running pods are left at the end.
+	Pods, Unjustified, Running int
 	// Held is what the proxy kept back, and for how long. Late is how long the taint had been gone when
 	// the toleration ran out.
 	Held    faultproxy.Tally
@@ -59,21 +62,10 @@ type EvictionResult struct {
 	LaterPods, LaterEvicted int
 }
 
-// Unjustified counts the deletions that the node's true state did not call for.
-func (r *EvictionResult) Unjustified() int {
-	n := 0
-	for _, d := range r.Deletes {
-		if !d.Justified {
-			n++
-		}
-	}
-	return n
-}
-
 // Figures implements Result.
 func (r *EvictionResult) Figures() []Figure {
 	return []Figure{
-		{Name: "pods deleted from the healthy node", Value: ratio(r.Unjustified(), r.Pods), Verdict: judge(r.Unjustified() > 0)},
+		{Name: "pods deleted from the healthy node", Value: ratio(r.Unjustified, r.Pods), Verdict: judge(r.Unjustified > 0)},
 		{Name: "pods still running at the end", Value: ratio(r.Running, r.Pods)},
 		{Name: "pods evicted later for a real taint", Value: ratio(r.LaterEvicted, r.LaterPods), Verdict: judge(r.LaterEvicted < r.LaterPods)},
 		{Name: "fault: node events held, for", Value: fmt.Sprintf("%d, %.0f s", r.Held.Frames, r.HeldFor.Seconds())},
@@ -83,7 +75,7 @@ func (r *EvictionResult) Figures() []Figure {
 
 // RunEviction runs the story.
 func RunEviction(ctx context.Context, o Options) (_ *EvictionResult, err error) {
-	ctx, scene, err := o.begin(ctx, 1)
+	scene, err := o.begin(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +91,7 @@ func RunEviction(ctx context.Context, o Options) (_ *EvictionResult, err error) 
 	if err := e.rig.SameKCM(ctx); err != nil {
 		return nil, err
 	}
-	e.result.Running = e.truth.Running(e.pods)
+	e.result.Running = running(e.truth, victims)
 	return e.result, nil
 }
 
@@ -107,19 +99,17 @@ func RunEviction(ctx context.Context, o Options) (_ *EvictionResult, err error) 
 type evictionRun struct {
 	*scene
 	node   string
-	pods   []string
 	result *EvictionResult
 }
 
 // fault taints the node, holds the news of the taint's end back, and lets the toleration run out.
 func (e *evictionRun) fault(ctx context.Context) error {
-	rig, nodes := e.rig, corev1.Resource("nodes")
+	rig, nodes := e.rig, truth.Nodes
 	e.say("pods start", "%d on %s", evictionPods, e.node)
-	var err error
-	if e.pods, err = e.runPods(ctx, "victim", evictionPods, evictionToleration); err != nil {
+	if err := e.runPods(ctx, victims, evictionPods, evictionToleration); err != nil {
 		return err
 	}
-	rv, err := rig.Taint(ctx, e.node, labTaint)
+	rv, err := workload.SetTaints(ctx, rig.Client, e.node, workload.Taint)
 	if err != nil {
 		return err
 	}
@@ -133,7 +123,7 @@ func (e *evictionRun) fault(ctx context.Context) error {
 		return err
 	}
 	defer hold.Clear()
-	if rv, err = rig.Untaint(ctx, e.node, labTaint); err != nil {
+	if rv, err = workload.SetTaints(ctx, rig.Client, e.node); err != nil {
 		return err
 	}
 	untainted := time.Now()
@@ -147,10 +137,18 @@ func (e *evictionRun) fault(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The truth is on a path without the fault, or it would lack this, too.
+	err = faultrig.Wait(ctx, evictionToleration, "the truth recorder to see the removal of the taint", func() (bool, error) {
+		node, ok := e.truth.Find(truth.Nodes, "", e.node, truth.Latest)
+		return ok && len(node.Object.(*corev1.Node).Spec.Taints) == 0, nil
+	})
+	if err != nil {
+		return err
+	}
 
 	end := due.Add(evictionWindow)
 	err = e.watch(ctx, end, func() {
-		e.say("taint removed, nodes watch held", "eviction due %s, %s pods deleted", since(due), ratio(e.truth.Going(e.pods), evictionPods))
+		e.say("taint removed, nodes watch held", "eviction due %s, %s pods deleted", since(due), ratio(going(e.truth, victims), evictionPods))
 	})
 	if err != nil {
 		return err
@@ -164,7 +162,7 @@ func (e *evictionRun) fault(ctx context.Context) error {
 		return fmt.Errorf("the fault was not injected: %d node events held, kube-controller-manager has seen the removal of the taint: %t",
 			stats.Held.Frames, told)
 	}
-	if e.result.Deletes, err = e.truth.Deletes(rig.AuditLog()); err != nil {
+	if e.result.Unjustified, err = e.wronged(ctx, victims); err != nil {
 		return err
 	}
 	e.result.Held, e.result.HeldFor = stats.Held, time.Since(stats.Since)
@@ -177,7 +175,7 @@ func (e *evictionRun) fault(ctx context.Context) error {
 func (e *evictionRun) watch(ctx context.Context, end time.Time, report func()) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	for time.Now().Before(end) && e.truth.Going(e.pods) < len(e.pods) {
+	for time.Now().Before(end) && going(e.truth, victims) < evictionPods {
 		report()
 		select {
 		case <-ctx.Done():
@@ -190,31 +188,45 @@ func (e *evictionRun) watch(ctx context.Context, end time.Time, report func()) e
 
 // later shows whether pods are still evicted when they should be: doing nothing would be no cure.
 func (e *evictionRun) later(ctx context.Context) error {
-	pods, err := e.runPods(ctx, "later", laterPods, laterToleration)
-	if err != nil {
+	if err := e.runPods(ctx, later, laterPods, laterToleration); err != nil {
 		return err
 	}
-	if _, err := e.rig.Taint(ctx, e.node, labTaint); err != nil {
+	if _, err := workload.SetTaints(ctx, e.rig.Client, e.node, workload.Taint); err != nil {
 		return err
 	}
 	e.say("nodes watch released, node tainted again", "%d more pods to evict", laterPods)
-	limit, cancel := context.WithTimeout(ctx, laterLimit)
-	defer cancel()
-	err = faultrig.Wait(limit, laterLimit, "the evictions", func() (bool, error) { return e.truth.Going(pods) == laterPods, nil })
+	err := faultrig.Wait(ctx, laterLimit, "the evictions", func() (bool, error) { return going(e.truth, later) == laterPods, nil })
 	if err != nil && ctx.Err() != nil {
 		return err
 	}
-	deletes, err := e.truth.Deletes(e.rig.AuditLog())
+	unjustified, err := e.wronged(ctx, later)
 	if err != nil {
 		return err
 	}
-	for _, d := range deletes {
-		if d.Justified && slices.Contains(pods, d.Pod) {
-			e.result.LaterEvicted++
-		}
-	}
-	_, err = e.rig.Untaint(ctx, e.node, labTaint)
+	e.result.LaterEvicted = going(e.truth, later) - unjustified
+	_, err = workload.SetTaints(ctx, e.rig.Client, e.node)
 	return err
+}
+
+// runPods runs a group of pods that tolerate the taint for a time, and waits until the kube-controller-manager knows them.
+func (e *evictionRun) runPods(ctx context.Context, group string, count int, toleration time.Duration) error {
+	last := ""
+	for i := range count {
+		pod := workload.Tolerating(fmt.Sprintf("%s-%02d", group, i), e.node, toleration)
+		pod.Labels[groupLabel] = group
+		created, err := e.rig.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("creating pod %s: %w", pod.Name, err)
+		}
+		last = created.ResourceVersion
+	}
+	err := faultrig.Wait(ctx, time.Minute, fmt.Sprintf("%d pods to run on %s", count, e.node), func() (bool, error) {
+		return running(e.truth, group) == count, nil
+	})
+	if err != nil {
+		return err
+	}
+	return e.rig.WaitTold(ctx, truth.Pods, last)
 }
 
 func since(t time.Time) string {

@@ -61,7 +61,7 @@ type NodeDeathResult struct {
 
 // LiveReadsPerMinute is the rate of live reads of leases once all nodes were marked.
 func (r *NodeDeathResult) LiveReadsPerMinute() float64 {
-	return float64(r.After.NodeLeaseReads()) / r.Window.Minutes()
+	return float64(r.After.NodeLeaseReads) / r.Window.Minutes()
 }
 
 // Figures implements Result.
@@ -70,7 +70,7 @@ func (r *NodeDeathResult) Figures() []Figure {
 	return []Figure{
 		{Name: "dead nodes marked", Value: ratio(r.Marked, r.Nodes), Verdict: judge(r.Marked < r.Nodes)},
 		{Name: "time until all were marked", Value: fmt.Sprintf("%.1f s", r.TimeToMark.Seconds())},
-		{Name: "live reads of leases while marking", Value: fmt.Sprint(r.Marking.NodeLeaseReads())},
+		{Name: "live reads of leases while marking", Value: fmt.Sprint(r.Marking.NodeLeaseReads)},
 		{Name: "live reads of leases a minute, once marked", Value: fmt.Sprintf("%.0f", reads), Verdict: judge(reads > maxLiveReads)},
 		{Name: "  as a share of the client's rate", Value: fmt.Sprintf("%.0f %%", 100*reads/(60*clientQPS))},
 		{Name: "fences a minute of all resources, once marked", Value: fmt.Sprintf("%.0f", float64(r.After.Fences)/r.Window.Minutes())},
@@ -80,7 +80,7 @@ func (r *NodeDeathResult) Figures() []Figure {
 
 // RunNodeDeath runs the story.
 func RunNodeDeath(ctx context.Context, o Options) (_ *NodeDeathResult, err error) {
-	ctx, scene, err := o.begin(ctx, o.Nodes, "--node-monitor-grace-period="+deathGrace.String())
+	scene, err := o.begin(ctx, o.Nodes, "--node-monitor-grace-period="+deathGrace.String())
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func zoneSizes(metrics []byte) int {
 
 // die kills all nodes, waits until they are marked, and counts requests for a while after.
 func (d *deathRun) die(ctx context.Context) error {
-	if ready := d.truth.Nodes(corev1.ConditionTrue); ready != d.Nodes {
+	if ready := readiness(d.truth, corev1.ConditionTrue); ready != d.Nodes {
 		return fmt.Errorf("only %s nodes are Ready before they are to die", ratio(ready, d.Nodes))
 	}
 	if err := d.rig.Cluster.Nodes().KillAll(); err != nil {
@@ -161,7 +161,7 @@ func (d *deathRun) die(ctx context.Context) error {
 	died := time.Now()
 	lastSaid := died
 	err := faultrig.Wait(ctx, markLimit, "all nodes to be marked", func() (bool, error) {
-		d.result.Marked = d.truth.Nodes(corev1.ConditionUnknown)
+		d.result.Marked = readiness(d.truth, corev1.ConditionUnknown)
 		if time.Since(lastSaid) > time.Second {
 			lastSaid = time.Now()
 			d.say("all nodes are dead", "for %.0f s, %s marked Unknown", time.Since(died).Seconds(), ratio(d.result.Marked, d.Nodes))
@@ -177,16 +177,29 @@ func (d *deathRun) die(ctx context.Context) error {
 	if err := d.count(ctx, marked); err != nil {
 		return err
 	}
-	if d.result.Marking, err = CountRequests(d.rig.AuditLog(), died, marked); err != nil {
+	log := d.apiServer().AuditLogPath()
+	if d.result.Marking, err = CountRequests(log, died, marked); err != nil {
 		return err
 	}
-	if d.result.After, err = CountRequests(d.rig.AuditLog(), marked, marked.Add(deathWindow)); err != nil {
+	if d.result.After, err = CountRequests(log, marked, marked.Add(deathWindow)); err != nil {
 		return err
 	}
-	if d.result.After.ElectionRenewals == 0 {
-		return errors.New("the story means nothing: the kube-controller-manager did not renew its own lease while it was measured")
+	if err := d.led(ctx, marked); err != nil {
+		return err
 	}
 	return d.dead(ctx, died)
+}
+
+// led proves that the kube-controller-manager was alive and leading while it was measured.
+func (d *deathRun) led(ctx context.Context, marked time.Time) error {
+	lease, err := d.rig.Client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "kube-controller-manager", metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading the leader lease: %w", err)
+	}
+	if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Time.Before(marked) {
+		return errors.New("the story means nothing: the kube-controller-manager did not renew its own lease while it was measured")
+	}
+	return nil
 }
 
 // count lets the window pass.
@@ -228,7 +241,7 @@ func (d *deathRun) revive(ctx context.Context) error {
 		return fmt.Errorf("reviving all nodes: %w", err)
 	}
 	err := faultrig.Wait(ctx, recoverLimit, "all nodes to be Ready again", func() (bool, error) {
-		d.result.Recovered = d.truth.Nodes(corev1.ConditionTrue)
+		d.result.Recovered = readiness(d.truth, corev1.ConditionTrue)
 		return d.result.Recovered == d.Nodes, nil
 	})
 	if err != nil && ctx.Err() != nil {

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/fresh-kcm/fresh-kcm/cmd/staleness-lab/internal/gates"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane/gates"
 )
 
 // Verdict is what a figure says about the kube-controller-manager.

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
 	"github.com/fresh-kcm/fresh-kcm/test/faultrig"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
 )
 
 const (
@@ -83,7 +84,7 @@ func count(yes bool) int {
 
 // RunClaimLoss runs the story.
 func RunClaimLoss(ctx context.Context, o Options) (_ *ClaimLossResult, err error) {
-	ctx, scene, err := o.begin(ctx, 1)
+	scene, err := o.begin(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -107,19 +108,19 @@ type claimRun struct {
 // create starts the StatefulSet and remembers the pod and the claim that must survive.
 func (c *claimRun) create(ctx context.Context) error {
 	c.say("pods start", "%d of StatefulSet %s", claimReplicas, claimSet)
-	if err := c.rig.createClaimSet(ctx, claimReplicas); err != nil {
+	if err := c.createClaimSet(ctx, claimReplicas); err != nil {
 		return err
 	}
 	if err := faultrig.Wait(ctx, claimLimit, "the pods of the StatefulSet", func() (bool, error) { return c.ready(ctx) }); err != nil {
 		return err
 	}
-	pod, err := c.rig.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, claimSet+"-1", metav1.GetOptions{})
-	if err != nil {
+	if err := c.truth.Sync(ctx); err != nil {
 		return err
 	}
-	claim, err := c.rig.Client.CoreV1().PersistentVolumeClaims(metav1.NamespaceDefault).Get(ctx, claimOf(1), metav1.GetOptions{})
-	if err != nil {
-		return err
+	pod, podKnown := c.truth.Find(truth.Pods, metav1.NamespaceDefault, claimSet+"-1", truth.Latest)
+	claim, claimKnown := c.truth.Find(truth.PersistentVolumeClaims, metav1.NamespaceDefault, claimOf(1), truth.Latest)
+	if !podKnown || !claimKnown {
+		return fmt.Errorf("pod %s-1 or its claim is gone before the fault", claimSet)
 	}
 	c.pod, c.claim = pod.UID, claim.UID
 	return nil
@@ -128,10 +129,10 @@ func (c *claimRun) create(ctx context.Context) error {
 // scaleDown scales to one while the last pod cannot go, and waits until the controller has done all it can.
 func (c *claimRun) scaleDown(ctx context.Context) error {
 	c.say("scaled down to 1", "%s-2 terminates slowly", claimSet)
-	if err := c.rig.holdPod(ctx, claimSet+"-2", true); err != nil {
+	if err := c.holdPod(ctx, claimSet+"-2", true); err != nil {
 		return err
 	}
-	if err := c.rig.scale(ctx, 1); err != nil {
+	if err := c.scale(ctx, 1); err != nil {
 		return err
 	}
 	last, since := "", time.Now()
@@ -165,7 +166,7 @@ func (c *claimRun) fault(ctx context.Context) error {
 		return err
 	}
 	defer hold.Clear()
-	if err := c.rig.scale(ctx, claimReplicas); err != nil {
+	if err := c.scale(ctx, claimReplicas); err != nil {
 		return err
 	}
 	c.say("scaled up again, statefulsets watch held", "")
@@ -173,7 +174,7 @@ func (c *claimRun) fault(ctx context.Context) error {
 	if err := pause(ctx, begin.Add(claimProof)); err != nil {
 		return err
 	}
-	if err := c.rig.holdPod(ctx, claimSet+"-2", false); err != nil {
+	if err := c.holdPod(ctx, claimSet+"-2", false); err != nil {
 		return err
 	}
 	if err := pause(ctx, begin.Add(claimHold)); err != nil {
@@ -196,31 +197,27 @@ func (c *claimRun) recover(ctx context.Context) error {
 		return err
 	}
 	c.result.Recovered, c.result.RecoveredAfter = err == nil, time.Since(begin)
-	pod, err := c.rig.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, claimSet+"-1", metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err := c.truth.Sync(ctx); err != nil {
 		return err
 	}
-	c.result.PodLost = err != nil || pod.UID != c.pod
-	claim, err := c.rig.Client.CoreV1().PersistentVolumeClaims(metav1.NamespaceDefault).Get(ctx, claimOf(1), metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return err
-	}
-	c.result.ClaimLost = err != nil || claim.UID != c.claim
+	c.result.PodLost, c.result.ClaimLost = c.lost(truth.Pods, c.pod), c.lost(truth.PersistentVolumeClaims, c.claim)
 	return nil
+}
+
+// lost says that an object has been deleted.
+func (c *claimRun) lost(resource schema.GroupResource, uid types.UID) bool {
+	_, there := c.truth.At(resource, truth.Latest)[uid]
+	return !there
 }
 
 // later shows whether claims still go with their pods when they should: doing nothing would be no cure.
 func (c *claimRun) later(ctx context.Context) error {
 	c.say("scaled down for good", "")
-	if err := c.rig.scale(ctx, 1); err != nil {
+	if err := c.scale(ctx, 1); err != nil {
 		return err
 	}
 	err := faultrig.Wait(ctx, claimLimit, "the claims to go", func() (bool, error) {
-		claims, err := c.rig.Client.CoreV1().PersistentVolumeClaims(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return false, err
-		}
-		c.result.LaterGone = claimReplicas - len(claims.Items)
+		c.result.LaterGone = claimReplicas - len(c.truth.At(truth.PersistentVolumeClaims, truth.Latest))
 		return c.result.LaterGone == c.result.LaterClaims, nil
 	})
 	if err != nil && ctx.Err() != nil {

@@ -13,8 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
 
 var zero = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -23,7 +30,7 @@ func at(seconds float64) time.Time { return zero.Add(time.Duration(seconds * flo
 
 // request makes one line of an audit log.
 func request(seconds float64, agent, user, verb, resource, namespace, name string, code int) controlplane.AuditEvent {
-	e := controlplane.AuditEvent{Stage: "ResponseComplete", Verb: verb, UserAgent: agent, RequestReceivedTimestamp: at(seconds)}
+	e := controlplane.AuditEvent{Stage: "ResponseComplete", Verb: verb, UserAgent: agent, RequestReceivedTimestamp: at(seconds), StageTimestamp: at(seconds + 0.02)}
 	e.User.Username = user
 	e.ObjectRef.Resource, e.ObjectRef.Namespace, e.ObjectRef.Name = resource, namespace, name
 	e.ResponseStatus.Code = code
@@ -49,33 +56,71 @@ const (
 )
 
 func TestDeletesAreHeldAgainstTheTruth(t *testing.T) {
-	taint := []corev1.Taint{labTaint}
-	truth := &Truth{
-		nodes: map[string][]nodeState{"n": {
-			{at: at(0)}, {at: at(10), noExecute: taint}, {at: at(20)},
-		}},
-		pods: map[string]*podState{"default/a": {node: "n"}, "default/b": {node: "n"}, "default/c": {node: "n"}, "default/d": {node: "n"}},
+	rv := uint64(0)
+	events := map[schema.GroupResource][]truth.Event{}
+	record := func(seconds float64, kind watch.EventType, object interface {
+		runtime.Object
+		metav1.Object
+	}) {
+		rv++
+		resource := truth.Nodes
+		if _, ok := object.(*corev1.Pod); ok {
+			resource = truth.Pods
+		}
+		events[resource] = append(events[resource], truth.Event{
+			Type: kind, RV: rv, Time: at(seconds), Object: object, UID: object.GetUID(), Namespace: object.GetNamespace(), Name: object.GetName(),
+		})
 	}
+	node := func(taints ...corev1.Taint) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}, Spec: corev1.NodeSpec{Taints: taints}}
+	}
+	pod := func(name string) *corev1.Pod {
+		p := workload.Tolerating(name, "n", 0)
+		p.UID, p.Labels[groupLabel], p.Status.Phase = types.UID(name), victims, corev1.PodRunning
+		return p
+	}
+	record(0, watch.Added, node())
+	for _, name := range []string{"a", "b", "c", "d"} {
+		record(0, watch.Added, pod(name))
+	}
+	other := pod("other")
+	other.Labels[groupLabel] = later
+	record(0, watch.Added, other)
+	record(5.01, watch.Deleted, pod("c"))
+	record(10, watch.Modified, node(workload.Taint))
+	record(15.01, watch.Deleted, pod("a"))
+	record(20, watch.Modified, node())
+	record(30.01, watch.Deleted, pod("b"))
+	record(31.01, watch.Deleted, other)
+	truth := truth.Replay(events)
 	path := auditLog(t,
 		request(30, kcmAgent, controller, "delete", "pods", "default", "b", 200),
 		request(5, kcmAgent, controller, "delete", "pods", "default", "c", 200),
+		request(10, "kubectl/v1.37.0", "admin", "patch", "nodes", "", "n", 200),
 		request(15, kcmAgent, controller, "delete", "pods", "default", "a", 200),
-		request(31, kcmAgent, controller, "delete", "pods", "default", "a", 200),
+		request(31, kcmAgent, controller, "delete", "pods", "default", "other", 200),
 		request(32, kcmAgent, controller, "delete", "pods", "default", "d", 404),
 		request(33, "kubectl/v1.37.0", "admin", "delete", "pods", "default", "d", 200),
-		request(34, kcmAgent, controller, "delete", "nodes", "", "d", 200),
 	)
-	deletes, err := truth.Deletes(path)
+	var audit []controlplane.AuditEvent
+	_, err := controlplane.ReadAudit(path, 0, func(e controlplane.AuditEvent) { audit = append(audit, e) })
 	require.NoError(t, err)
-	require.Equal(t, []Delete{
-		{Time: at(5), By: "node-controller", Pod: "default/c"},
-		{Time: at(15), By: "node-controller", Pod: "default/a", Justified: true},
-		{Time: at(30), By: "node-controller", Pod: "default/b"},
-	}, deletes)
-	require.Equal(t, 2, (&EvictionResult{Deletes: deletes}).Unjustified())
+	require.Equal(t, 2, wronged(truth, audit, victims), "b and c: a was deleted for the taint, d by somebody else")
+	require.Equal(t, 1, wronged(truth, audit, later))
+	require.Equal(t, 3, going(truth, victims))
+	require.Equal(t, 1, running(truth, victims))
+}
 
-	_, err = truth.Deletes(filepath.Join(t.TempDir(), "none"))
-	require.Error(t, err)
+func TestReadiness(t *testing.T) {
+	node := func(name string, ready corev1.ConditionStatus) truth.Event {
+		return truth.Event{Type: watch.Added, Name: name, UID: types.UID(name), Object: &corev1.Node{Status: corev1.NodeStatus{
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeMemoryPressure, Status: "True"}, {Type: corev1.NodeReady, Status: ready}}}}}
+	}
+	record := truth.Replay(map[schema.GroupResource][]truth.Event{truth.Nodes: {
+		node("a", corev1.ConditionTrue), node("b", corev1.ConditionTrue), node("a", corev1.ConditionUnknown), node("c", corev1.ConditionFalse),
+	}})
+	require.Equal(t, 1, readiness(record, corev1.ConditionTrue))
+	require.Equal(t, 1, readiness(record, corev1.ConditionUnknown))
 }
 
 func TestCountRequests(t *testing.T) {
@@ -93,20 +138,20 @@ func TestCountRequests(t *testing.T) {
 	)
 	n, err := CountRequests(path, at(1), at(5))
 	require.NoError(t, err)
-	require.Equal(t, Requests{NodeLeaseGets: 1, NodeLeaseLists: 1, Fences: 1, ElectionRenewals: 1, Total: 6}, n)
+	require.Equal(t, Requests{NodeLeaseReads: 2, Fences: 1}, n)
+
+	_, err = CountRequests(filepath.Join(t.TempDir(), "none"), at(1), at(5))
+	require.Error(t, err)
 }
 
 func TestEvictionVerdicts(t *testing.T) {
-	wrongly, rightly := Delete{}, Delete{Justified: true}
 	for name, test := range map[string]struct {
 		result EvictionResult
 		wrong  bool
 	}{
-		"nothing deleted":               {EvictionResult{Pods: 2, LaterPods: 1, LaterEvicted: 1}, false},
-		"one deleted wrongly":           {EvictionResult{Pods: 2, Deletes: []Delete{wrongly}, LaterPods: 1, LaterEvicted: 1}, true},
-		"deletes for a real taint":      {EvictionResult{Pods: 2, Deletes: []Delete{rightly}, LaterPods: 1, LaterEvicted: 1}, false},
-		"a cure that never evicts":      {EvictionResult{Pods: 2, LaterPods: 1}, true},
-		"one wrong, one right, and all": {EvictionResult{Pods: 2, Deletes: []Delete{rightly, wrongly}, LaterPods: 1, LaterEvicted: 1}, true},
+		"nothing deleted":          {EvictionResult{Pods: 2, LaterPods: 1, LaterEvicted: 1}, false},
+		"one deleted wrongly":      {EvictionResult{Pods: 2, Unjustified: 1, LaterPods: 1, LaterEvicted: 1}, true},
+		"a cure that never evicts": {EvictionResult{Pods: 2, LaterPods: 1}, true},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, test.wrong, IsWrong(&test.result)) })
 	}
@@ -125,7 +170,7 @@ func TestNodeDeathVerdicts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &NodeDeathResult{Nodes: 10, Marked: test.marked, Recovered: test.recovered,
-				Window: 2 * time.Minute, After: Requests{NodeLeaseGets: test.gets}}
+				Window: 2 * time.Minute, After: Requests{NodeLeaseReads: test.gets}}
 			require.Equal(t, test.wrong, IsWrong(r))
 		})
 	}
@@ -153,7 +198,7 @@ func TestClaimLossVerdicts(t *testing.T) {
 
 func TestProves(t *testing.T) {
 	right := &EvictionResult{}
-	wrong := &EvictionResult{Deletes: []Delete{{}}}
+	wrong := &EvictionResult{Unjustified: 1}
 	type results = map[controlplane.Arm]Result
 	for name, test := range map[string]struct {
 		results results
