@@ -17,7 +17,7 @@ import (
 )
 
 // headerFields are what every patch says of itself, in this order. Upstream is the pull request, issue or KEP that the
-// patch answers, or "none known"; update writes Size.
+// patch answers, or that none was found, and what was searched; update writes Size.
 var headerFields = []string{"Description", "Why downstream", "Upstream", "Differs from upstream", "Gate", "Drop when", "Size"}
 
 var patchName = regexp.MustCompile(`^([0-9]{4})-[a-z0-9][a-z0-9-]*\.patch$`)

@@ -32,12 +32,13 @@ type project struct {
 	limits  []limit
 }
 
-// limit is how large the first patches of the series may be together.
+// limit is how large some patches of the series may be together: those from the limit before to its line.
 type limit struct {
-	patches, edited, added int
+	from, to      int
+	edited, added int
 }
 
-var limitLine = regexp.MustCompile(`^# The patches above: at most ([0-9]+) lines edited, ([0-9]+) added\.$`)
+var limitLine = regexp.MustCompile(`^# The patches above(?:, to the limit before)?: at most ([0-9]+) lines edited, ([0-9]+) added\.$`)
 
 // module is one upstream module of which a patched copy is made.
 type module struct {
@@ -106,7 +107,11 @@ func (p *project) loadSeries() error {
 	for n, line := range strings.Split(string(text), "\n") {
 		line = strings.TrimSpace(line)
 		if l := limitLine.FindStringSubmatch(line); l != nil {
-			p.limits = append(p.limits, limit{len(p.series), atoi(l[1]), atoi(l[2])})
+			from := 0
+			if len(p.limits) > 0 {
+				from = p.limits[len(p.limits)-1].to
+			}
+			p.limits = append(p.limits, limit{from, len(p.series), atoi(l[1]), atoi(l[2])})
 		}
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue

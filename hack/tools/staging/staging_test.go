@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-const testHeader = "Description: opens a seam\n  for the test\nWhy downstream: x\nUpstream: none known\nDiffers from upstream: x\nGate: none\nDrop when: never\nSize:\n\n"
+const testHeader = "Description: opens a seam\n  for the test\nWhy downstream: x\nUpstream: none found\nDiffers from upstream: x\nGate: none\nDrop when: never\nSize:\n\n"
 
 // checkout is a project with one module, "lib", whose published form is a folder of two files.
 type checkout struct {
@@ -145,6 +145,7 @@ func (c *checkout) header(name string) {
 func TestRoundTrip(t *testing.T) {
 	c := withTwoPatches(t)
 	c.ok(c.project().apply(true))
+	c.write(c.root, seriesFile, "lib/0001-first.patch\n# The patches above: at most 6 lines edited, 0 added.\nlib/0002-second.patch\n# The patches above, to the limit before: at most 0 lines edited, 1 added.\n")
 	c.ok(c.project().verify())
 	for name, want := range map[string]string{"one.txt": "line twenty\n", "sub/two.txt": "line three\n", "new.txt": "new\n"} {
 		if !strings.Contains(c.read(c.tree(), name), want) {
@@ -262,8 +263,17 @@ func TestBadInput(t *testing.T) {
 			c.write(c.root, seriesFile, "lib/0003-third.patch\n")
 		}, "0003-third.patch"},
 		"more than the limit": {func(c *checkout) {
-			c.write(c.root, seriesFile, "lib/0001-first.patch\n# The patches above: at most 6 lines edited, 0 added.\nlib/0002-second.patch\n# The patches above: at most 6 lines edited, 0 added.\n")
-		}, "the first 2 patches have 6 lines edited and 1 added, at most 6 and 0 are allowed"},
+			c.write(c.root, seriesFile, "lib/0001-first.patch\nlib/0002-second.patch\n# The patches above: at most 6 lines edited, 0 added.\n")
+		}, "patches 0001 to 0002 have 6 lines edited and 1 added, at most 6 and 0 are allowed"},
+		"more than the second limit": {func(c *checkout) {
+			c.write(c.root, seriesFile, "lib/0001-first.patch\n# The patches above: at most 6 lines edited, 0 added.\nlib/0002-second.patch\n# The patches above, to the limit before: at most 6 lines edited, 0 added.\n")
+		}, "patches 0002 to 0002 have 0 lines edited and 1 added, at most 6 and 0 are allowed"},
+		"no limit for the last": {func(c *checkout) {
+			c.write(c.root, seriesFile, "lib/0001-first.patch\n# The patches above: at most 6 lines edited, 0 added.\nlib/0002-second.patch\n")
+		}, "no limit comes after lib/0002-second.patch"},
+		"limit for none": {func(c *checkout) {
+			c.write(c.root, seriesFile, "# The patches above: at most 6 lines edited, 0 added.\nlib/0001-first.patch\nlib/0002-second.patch\n# The patches above: at most 6 lines edited, 1 added.\n")
+		}, "a limit has no patches above it"},
 		"interface without a name": {func(c *checkout) {
 			c.write(c.root, patchDir+"/lib/_files/0002-second/new.go", "if s, ok := store.(interface{ Wake() }); ok {\n")
 		}, `new.go: "if s, ok := store.(interface{ Wake() }); ok {": name the interface`},

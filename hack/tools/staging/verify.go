@@ -47,16 +47,25 @@ func (p *project) verify() error {
 	return nil
 }
 
-// checkLimits compares the sizes of the patches with the limits that the series states.
+// checkLimits compares the sizes of the patches with the limits that the series states. If there are limits, the last line is one.
 func (p *project) checkLimits() (problems []error) {
+	limited := 0
 	for _, l := range p.limits {
+		limited = l.to
+		if l.from == l.to {
+			problems = append(problems, fmt.Errorf("%s: a limit has no patches above it", seriesFile))
+			continue
+		}
 		var s size
-		for _, pt := range p.series[:l.patches] {
+		for _, pt := range p.series[l.from:l.to] {
 			s.edited, s.added = s.edited+pt.size().edited, s.added+pt.size().added
 		}
 		if s.edited > l.edited || s.added > l.added {
-			problems = append(problems, fmt.Errorf("%s: the first %d patches have %d lines edited and %d added, at most %d and %d are allowed: logic belongs in pkg/", seriesFile, l.patches, s.edited, s.added, l.edited, l.added))
+			problems = append(problems, fmt.Errorf("%s: patches %s to %s have %d lines edited and %d added, at most %d and %d are allowed: logic belongs in pkg/", seriesFile, p.series[l.from].number(), p.series[l.to-1].number(), s.edited, s.added, l.edited, l.added))
 		}
+	}
+	if limited > 0 && limited < len(p.series) {
+		problems = append(problems, fmt.Errorf("%s: no limit comes after %s", seriesFile, p.series[len(p.series)-1].name))
 	}
 	return problems
 }
