@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Proves that what our text names is there: every document that a tracked file cites, every path below the repository's folders that a
-# page has in code marks, and every package of docs/glossary.md with the name to begin reading at. What it finds needs a person.
+# page has in code marks, every function there by its package, and every package of docs/glossary.md with the name to begin reading at.
+# What it finds needs a person.
 
 source "$(dirname "$0")/lib.sh"
 
@@ -37,6 +38,13 @@ while IFS=: read -r page line cited; do
     complain "${page}:${line}: names ${cited}, which is not in the repository"
 done < <(own_files '*.md' | grep -v '^CHANGELOG\.md$' |
   xargs grep -HnoP '(?<=`)(pkg/(?!controller/)|(cmd|test|hack|build|docs|staging-patches|\.ci)/)[A-Za-z0-9_./+-]+(?=`)')
+
+# Functions and types in code marks, as package.Name or package.Type.Name: the package is one of pkg/, and declares the last name.
+while IFS=: read -r page line cited; do
+  folder=pkg/${cited%%.*} name=${cited##*.}
+  [[ ! -d ${folder} ]] || grep -qsE "^((type|var|const|func) (\([^)]*\) )?|\s+)${name}\b" "${folder}"/*.go ||
+    complain "${page}:${line}: names ${cited}, which ${folder} does not declare"
+done < <(own_files '*.md' | grep -v '^CHANGELOG\.md$' | xargs grep -HnoP '(?<=`)[a-z]+(\.[A-Za-z]+)+(?=`)')
 
 # Rows of the glossary: | word | meaning | `folder` `Name` |.
 rows=0
