@@ -88,7 +88,7 @@ func TestWhatIsDecidedAgainWhileItWaitsComesBack(t *testing.T) {
 }
 
 // What a live read refutes is not read again until the cache has moved, and is decided once it is proven. Of the rest as much is
-// read as there is budget for, so that nothing waits for ever.
+// read as there is budget for, so that nothing waits without limit.
 func TestLiveReadsOfDecisionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const claims = 100

@@ -65,9 +65,9 @@ func (*script) Wrote(schema.GroupResource, string, time.Time) {}
 func (s *script) Wait(context.Context, schema.GroupResource, freshness.Proof) { <-s.release }
 
 // guard puts these off.
-type guard []livereads.Wait
+type guard []livereads.PutOff
 
-func (g *guard) Waits() []livereads.Wait { return *g }
+func (g *guard) Waits() []livereads.PutOff { return *g }
 
 func TestProveFresh(t *testing.T) {
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}

@@ -27,5 +27,5 @@ func (s *Store) LiveNodes(client clientset.Interface) func(name string) (*corev1
 		}
 		return c.Nodes().Get(ctx, name, metav1.GetOptions{})
 	})
-	return livereads.NewConfirmations(reads).Get
+	return livereads.NewSharedReads(reads).Get
 }

@@ -257,7 +257,7 @@ func goroutines() int {
 	return goruntime.NumGoroutine()
 }
 
-// A server may refuse proofs for ever and take writes all the same. One that is not reached takes none.
+// A server may refuse proofs without end and take writes all the same. One that is not reached takes none.
 func TestOutcomesAreNotWaitedForWithoutEnd(t *testing.T) {
 	metrics.Register()
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}

@@ -12,7 +12,7 @@ import (
 )
 
 // waiter is a breaker, or a guard of evictions, that says what it puts off.
-type waiter interface{ Waits() []livereads.Wait }
+type waiter interface{ Waits() []livereads.PutOff }
 
 // guarded notes a guard of the controller's disruptive actions, whose waits are then shown.
 func guarded[G waiter](s *Store, guard G) G {

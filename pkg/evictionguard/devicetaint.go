@@ -181,7 +181,7 @@ func (g *DeviceTaintGuard) wait(ctx context.Context, e consistency.DeviceEvictio
 	if unknown := (*unknownError)(nil); errors.As(why, &unknown) {
 		resource = unknown.proof.Resource.GroupResource()
 	}
-	delay, first, tell := w.again(g.evictionWaits, livereads.Wait{
+	delay, first, tell := w.again(g.evictionWaits, livereads.PutOff{
 		Object: e.Pod.String(), Resource: resource, For: "proofs or live reads that show the taint of its devices", Why: why.Error(),
 	}, time.Now(), retryAfter(why))
 	if first {

@@ -34,7 +34,7 @@ type Evictor interface {
 	CachedNode(name string) (*corev1.Node, error)
 	LiveNode(ctx context.Context, name string) (*corev1.Node, error)
 	LiveNodes(ctx context.Context, opts metav1.ListOptions) (*corev1.NodeList, error)
-	// Tolerated is for how long the pod tolerates all the taints: 0 not at all, negative for ever.
+	// Tolerated is for how long the pod tolerates all the taints: 0 not at all, negative without limit.
 	Tolerated(ctx context.Context, pod *corev1.Pod, taints []corev1.Taint) time.Duration
 	// EvictPod deletes the pod that the server has now, and no other, if confirm returns nil for it, each
 	// time that it is asked: before each write.

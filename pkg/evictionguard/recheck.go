@@ -11,7 +11,7 @@ import (
 
 // rechecks has keys looked at again once what a controller sees of them is known to be as new as a time.
 // An eviction that was cancelled on a live read needs it: if the cache misses that the taint was gone
-// and came back, which a relist may hide, it has no event that would schedule the eviction anew.
+// and came back, which a relist may hide, it has no event that would schedule the eviction again.
 type rechecks[K comparable] struct {
 	ctx context.Context
 

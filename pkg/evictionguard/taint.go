@@ -92,13 +92,13 @@ type taintState struct {
 	seen *corev1.Node
 }
 
-// refusal is why a pod is not evicted now. At, if set, is when it will be, counting from start.
-type refusal struct {
+// cancellation is why a pod is not evicted now. At, if set, is when it will be, counting from start.
+type cancellation struct {
 	reason    cancelReason
 	at, start time.Time
 }
 
-func (r *refusal) Error() string { return string(r.reason) }
+func (r *cancellation) Error() string { return string(r.reason) }
 
 // errUnwanted stops an eviction that the controller has called off or replaced meanwhile.
 var errUnwanted = errors.New("called off")
@@ -115,7 +115,7 @@ func (g *TaintGuard) Evict(ctx context.Context, e consistency.Eviction, due time
 		return g.wait(ctx, e, due, waitUnknown, err)
 	}
 	if !view.tainted() {
-		return g.cancel(ctx, e, view, &refusal{reason: cancelNotTainted}, wanted)
+		return g.cancel(ctx, e, view, &cancellation{reason: cancelNotTainted}, wanted)
 	}
 	var check *nodeCheck
 	if !view.live {
@@ -140,8 +140,8 @@ func (g *TaintGuard) Evict(ctx context.Context, e consistency.Eviction, due time
 				return unknown
 			}
 		}
-		if refused := g.judge(ctx, e, state, view, pod); refused != nil {
-			return refused
+		if cancelled := g.judge(ctx, e, state, view, pod); cancelled != nil {
+			return cancelled
 		}
 		if !wanted() {
 			return errUnwanted
@@ -152,15 +152,15 @@ func (g *TaintGuard) Evict(ctx context.Context, e consistency.Eviction, due time
 		}
 		return nil
 	})
-	var refused *refusal
+	var cancelled *cancellation
 	switch {
 	case err == nil, errors.Is(err, errUnwanted), apierrors.IsNotFound(err):
 		state.end(g.evictionWaits)
 		return nil
 	case unknown != nil:
 		return g.wait(ctx, e, due, waitUnknown, unknown)
-	case errors.As(err, &refused):
-		return g.cancel(ctx, e, view, refused, wanted)
+	case errors.As(err, &cancelled):
+		return g.cancel(ctx, e, view, cancelled, wanted)
 	}
 	return g.wait(ctx, e, due, waitFailed, err)
 }
@@ -174,23 +174,23 @@ func recent(due time.Time, age time.Duration) time.Time {
 }
 
 // judge returns nil if the pod is to be evicted now.
-func (g *TaintGuard) judge(ctx context.Context, e consistency.Eviction, state *taintState, view nodeView, pod *corev1.Pod) *refusal {
+func (g *TaintGuard) judge(ctx context.Context, e consistency.Eviction, state *taintState, view nodeView, pod *corev1.Pod) *cancellation {
 	if pod.UID != e.UID || pod.Spec.NodeName != e.Node {
-		return &refusal{reason: cancelReplaced}
+		return &cancellation{reason: cancelReplaced}
 	}
 	if !view.tainted() {
-		return &refusal{reason: cancelNotTainted}
+		return &cancellation{reason: cancelNotTainted}
 	}
 	tolerated := g.evictor.Tolerated(ctx, pod, noExecute(view.node))
 	switch {
 	case tolerated == 0:
 		return nil
 	case tolerated < 0:
-		return &refusal{reason: cancelTolerated}
+		return &cancellation{reason: cancelTolerated}
 	}
 	start := g.start(e, state, view)
 	if at := start.Add(tolerated); at.After(time.Now()) {
-		return &refusal{reason: cancelTooEarly, at: at, start: start}
+		return &cancellation{reason: cancelTooEarly, at: at, start: start}
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func (g *TaintGuard) start(e consistency.Eviction, state *taintState, view nodeV
 }
 
 // cancel calls the eviction off, or puts it off until it is due by what is known now.
-func (g *TaintGuard) cancel(ctx context.Context, e consistency.Eviction, view nodeView, r *refusal, wanted func() bool) *consistency.RetryEviction {
+func (g *TaintGuard) cancel(ctx context.Context, e consistency.Eviction, view nodeView, r *cancellation, wanted func() bool) *consistency.RetryEviction {
 	state := e.State.(*taintState)
 	state.end(g.evictionWaits)
 	if !wanted() {
@@ -254,7 +254,7 @@ func (g *TaintGuard) wait(ctx context.Context, e consistency.Eviction, due time.
 	if cause == waitFailed {
 		awaits = "the apiserver to accept the eviction"
 	}
-	delay, first, tell := state.again(g.evictionWaits, livereads.Wait{Object: e.Pod.String(), Resource: nodesResource, For: awaits, Why: why.Error()}, due, retryAfter(why))
+	delay, first, tell := state.again(g.evictionWaits, livereads.PutOff{Object: e.Pod.String(), Resource: nodesResource, For: awaits, Why: why.Error()}, due, retryAfter(why))
 	if first {
 		klog.FromContext(ctx).Info("Put off an eviction that could not be verified or carried out", "controller", g.Controller, "pod", e.Pod, "node", e.Node, "cause", cause, "why", why.Error())
 	}

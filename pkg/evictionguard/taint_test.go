@@ -252,7 +252,7 @@ func noExec(key string) corev1.Taint {
 	return corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute}
 }
 
-// pod puts a pod on the node that tolerates any taint for so long: 0 not at all, negative for ever; or as the
+// pod puts a pod on the node that tolerates any taint for so long: 0 not at all, negative without limit; or as the
 // tolerations say.
 func (e *evictions) pod(name, uid string, tolerated time.Duration, tolerations ...corev1.Toleration) {
 	e.podOn("node", name, uid, tolerated, tolerations...)

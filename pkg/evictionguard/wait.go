@@ -28,7 +28,7 @@ type cancelReason string
 const (
 	// cancelNotTainted: the taint is gone, or the node or device that had it.
 	cancelNotTainted cancelReason = "NotTainted"
-	// cancelTolerated: the pod tolerates the taints for ever.
+	// cancelTolerated: the pod tolerates the taints without limit.
 	cancelTolerated cancelReason = "Tolerated"
 	// cancelTooEarly: the pod tolerates the taints for longer; the eviction is put off until then.
 	cancelTooEarly cancelReason = "TooEarly"
@@ -62,22 +62,22 @@ type evictionWaits struct {
 	controller string
 
 	mu      sync.Mutex
-	waiting map[*evictionWait]livereads.Wait
+	waiting map[*evictionWait]livereads.PutOff
 }
 
 func newEvictionWaits(controller string) *evictionWaits {
-	return &evictionWaits{controller: controller, waiting: map[*evictionWait]livereads.Wait{}}
+	return &evictionWaits{controller: controller, waiting: map[*evictionWait]livereads.PutOff{}}
 }
 
 // Waits returns the evictions that wait now, in any order.
-func (l *evictionWaits) Waits() []livereads.Wait {
+func (l *evictionWaits) Waits() []livereads.PutOff {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Values(l.waiting))
 }
 
 // set notes that w waits, or goes on waiting.
-func (l *evictionWaits) set(w *evictionWait, wait livereads.Wait) {
+func (l *evictionWaits) set(w *evictionWait, wait livereads.PutOff) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, known := l.waiting[w]; !known {
@@ -117,7 +117,7 @@ func (w *evictionWait) dueSince(due time.Time) time.Time {
 // again puts the eviction, due now, off, as wait says but for Since. It returns for how long, whether this is
 // the first time, and whether it is time to tell of it on the pod. More than maxEvictionDelay is waited only if
 // the server asks for it, by atLeast.
-func (w *evictionWait) again(l *evictionWaits, wait livereads.Wait, due time.Time, atLeast time.Duration) (delay time.Duration, first, tell bool) {
+func (w *evictionWait) again(l *evictionWaits, wait livereads.PutOff, due time.Time, atLeast time.Duration) (delay time.Duration, first, tell bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	first = !w.waiting

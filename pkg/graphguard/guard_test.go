@@ -240,7 +240,7 @@ func TestAProofCountsOnceTheGraphHasWhatTheCacheHas(t *testing.T) {
 	}
 }
 
-// No owner waits for ever, however it is with the caches.
+// No owner waits without limit, however it is with the caches.
 func TestAnOwnerWaitsForALimitedTime(t *testing.T) {
 	for name, test := range map[string]struct {
 		resource schema.GroupVersionResource

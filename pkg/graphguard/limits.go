@@ -83,10 +83,10 @@ func counts(o consistency.GraphOwner, r consistency.GraphResource) bool {
 }
 
 // Waits returns the owners that wait now, in any order.
-func (g *Guard) Waits() []livereads.Wait {
+func (g *Guard) Waits() []livereads.PutOff {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	out := make([]livereads.Wait, 0, g.waiting)
+	out := make([]livereads.PutOff, 0, g.waiting)
 	for _, o := range g.owners {
 		if !o.proven.IsZero() {
 			continue
@@ -95,7 +95,7 @@ func (g *Guard) Waits() []livereads.Wait {
 		if o.Blocking {
 			what = "to end its foreground deletion"
 		}
-		w := livereads.Wait{Object: o.Kind.Kind + " " + o.NamespacedName.String(), Since: o.since,
+		w := livereads.PutOff{Object: o.Kind.Kind + " " + o.NamespacedName.String(), Since: o.since,
 			For: "a proof that the graph has all dependents, " + what, Why: "the server is asked"}
 		for f := range o.open {
 			if w.Resource.Empty() || f.asking.proof.Outcome == freshness.Stale {

@@ -99,7 +99,7 @@ var cluster = []Controller{
 		{Verbs: "patch update", Resources: "servicecidrs.networking.k8s.io/status", Mode: Exempt, Why: repeatable},
 	}},
 	{Name: names.NamespaceController, Client: "namespace-controller", Rules: []Rule{
-		{Verbs: "delete deletecollection", Resources: "*", Mode: InCode, Why: "The namespace is read live, and is terminating, which is for ever."},
+		{Verbs: "delete deletecollection", Resources: "*", Mode: InCode, Why: "The namespace is read live, and is terminating, which is final."},
 		{Verbs: "update", Resources: "namespaces/finalize namespaces/status", Mode: InCode, Why: refused},
 	}},
 	{Name: names.ServiceAccountController, Client: "service-account-controller", Rules: []Rule{

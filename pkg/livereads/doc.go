@@ -10,5 +10,5 @@
 //     resources. Fences and proofs (package freshness) have a budget of their own, and are always tried first.
 //   - Reads sends one read for all who ask for the same object at the same time, its error included.
 //
-// Evidence, Verdict and Wait are the words in which the rooms above say what they verified, and what they put off.
+// Evidence, Verdict and PutOff are the words in which the rooms above say what they verified, and what they put off.
 package livereads

@@ -48,8 +48,8 @@ func Verified(controller string, r schema.GroupResource, by Evidence, verdict Ve
 	metrics.Verifications(controller, r, string(by), string(verdict), 1)
 }
 
-// Wait is a disruptive action that is put off because it cannot be verified whether the server's state calls for it.
-type Wait struct {
+// PutOff is a disruptive action that is put off because it cannot be verified whether the server's state calls for it.
+type PutOff struct {
 	// Object is the pod, as "namespace/name", or says what else waits.
 	Object string
 	// Resource of the cache that is not known to be fresh.

@@ -83,7 +83,7 @@ type Nodes struct {
 	refreshed  error
 	nodes      map[string]nodeRead
 	reading    int // nodes
-	// unproven is when the nodes were last asked to be proven fresh in vain.
+	// unproven is when the nodes were last asked to be proven fresh without success.
 	unproven time.Time
 	pass     passState
 	// inconclusiveSince is since when nothing could be verified, and cause why; reported is set once that was
@@ -102,7 +102,7 @@ type evidence struct {
 // passState is forgotten at the beginning of each pass.
 type passState struct {
 	began time.Time
-	// unproven is set once the leases could not be proven fresh: asking again in the same pass is in vain.
+	// unproven is set once the leases could not be proven fresh: asking again in the same pass is no use.
 	unproven bool
 	// enough is closed when the workers of the pass have waited for lists for long enough; nil before they do.
 	enough chan struct{}
@@ -142,7 +142,7 @@ func (n *Nodes) BeginPass(ctx context.Context) bool {
 	open := !n.openedAt.IsZero()
 	n.mu.Unlock()
 	if !open || n.tryClose(ctx) {
-		n.hold(ctx, nil)
+		n.noteUnverified(ctx, nil)
 		return true
 	}
 	err := n.refresh(ctx)
@@ -152,7 +152,7 @@ func (n *Nodes) BeginPass(ctx context.Context) bool {
 	if !open || n.leasesStillGood(time.Now()) {
 		err = nil
 	}
-	n.hold(ctx, err)
+	n.noteUnverified(ctx, err)
 	return true
 }
 
@@ -233,17 +233,17 @@ func (n *Nodes) waits(ctx context.Context, cause string) {
 }
 
 // Waits returns what is put off now because it cannot be verified: the marking of silent nodes.
-func (n *Nodes) Waits() []livereads.Wait {
+func (n *Nodes) Waits() []livereads.PutOff {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.inconclusiveSince.IsZero() {
 		return nil
 	}
-	return []livereads.Wait{{Object: "silent nodes", Resource: leasesResource, For: "a proof that the leases are fresh, or a live read of them", Why: n.cause, Since: n.inconclusiveSince}}
+	return []livereads.PutOff{{Object: "silent nodes", Resource: leasesResource, For: "a proof that the leases are fresh, or a live read of them", Why: n.cause, Since: n.inconclusiveSince}}
 }
 
-// hold notes whether silent nodes cannot be judged in this pass, and says so when that changes.
-func (n *Nodes) hold(ctx context.Context, cause error) {
+// noteUnverified notes whether silent nodes cannot be judged in this pass, and says so when that changes.
+func (n *Nodes) noteUnverified(ctx context.Context, cause error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	logger := klog.FromContext(ctx)

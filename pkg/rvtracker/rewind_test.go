@@ -241,7 +241,7 @@ func (b *bench) takeWokenNow() []types.NamespacedName {
 	return w
 }
 
-//conformance:kep-5647 Risks and Mitigations: nothing waits for ever
+//conformance:kep-5647 Risks and Mitigations: nothing waits without limit
 func TestSafetyTimer(t *testing.T) {
 	f := &fakeFencer{rv: "20"}
 	b := newBench(t, Options{Fencer: f})

@@ -36,7 +36,7 @@ type asked struct {
 
 // ObserveFactory notes which informers the garbage collector and quota use, whatever their types, and how far the
 // handlers are that are added to them. Both run the controller of an informer for as long as discovery shows its
-// resource. The informer itself goes on for ever, also when its resource is served under another version or not at all
+// resource. The informer itself goes on, also when its resource is served under another version or not at all
 // any more.
 func (h *Handlers) ObserveFactory(factory informerfactory.InformerFactory) informerfactory.InformerFactory {
 	return &observedFactory{InformerFactory: factory, handlers: h, asked: map[schema.GroupVersionResource]*asked{}}

@@ -98,7 +98,7 @@ func (p *Page) Add(t Term) (remove func()) {
 	}
 }
 
-// forget has the next answer be made anew.
+// forget has the next answer made again.
 func (p *Page) forget() {
 	p.making.Lock()
 	defer p.making.Unlock()

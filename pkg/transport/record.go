@@ -170,7 +170,7 @@ func (w ownerWrite) unrecorded(cause string, err error) {
 // After a server error with Retry-After client-go sends the request again on its own, beneath the controller and
 // its store. If the first was carried out, a second one creates another object, unless both have one name. So the
 // owner's store does in its place what is asked: it waits as long, learns what became of the write, and has the
-// controller decide anew. The error says so.
+// controller decide again. The error says so.
 func (w ownerWrite) lost(resp *http.Response) error {
 	retry := NeverRetried
 	if resp != nil {
@@ -190,7 +190,7 @@ func (w ownerWrite) lost(resp *http.Response) error {
 	return &retryError{what: w.req.Method + " " + w.req.URL.Path, status: resp.Status, after: retry}
 }
 
-// retryError says that a creation is decided anew once it is known what became of it.
+// retryError says that a creation is decided again once it is known what became of it.
 type retryError struct {
 	what, status string
 	after        time.Duration

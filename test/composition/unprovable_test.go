@@ -76,7 +76,7 @@ func startOurs(t *testing.T, s schedule.Schedule, flags arms.Flags, before ...sc
 // Where nothing can be proven for an hour, what waits is shown, the rest goes on, and each wait ends: that of a value after a minute,
 // that of a deletion once there are proofs again.
 //
-//conformance:kep-5647 Risks and Mitigations: nothing waits for ever
+//conformance:kep-5647 Risks and Mitigations: nothing waits without limit
 func TestNothingCanBeProvenForAnHour(t *testing.T) {
 	const hour, begins = time.Hour, 10 * time.Minute
 	for _, test := range []struct {

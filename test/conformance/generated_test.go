@@ -33,9 +33,9 @@ func generated(t *testing.T, name, want string) {
 	if os.Getenv(updateEnv) != "1" {
 		wanted, has := strings.Split(want, "\n"), strings.Split(got, "\n")
 		for i := range min(len(wanted), len(has)) {
-			require.Equal(t, wanted[i], has[i], "%s says something else: make conformance UPDATE=1 writes it anew", page)
+			require.Equal(t, wanted[i], has[i], "%s says something else: make conformance UPDATE=1 writes it again", page)
 		}
-		require.Len(t, has, len(wanted), "%s says something else: make conformance UPDATE=1 writes it anew", page)
+		require.Len(t, has, len(wanted), "%s says something else: make conformance UPDATE=1 writes it again", page)
 	}
 	require.NoError(t, os.WriteFile(page, []byte(head+begin+want+end+tail), 0o644))
 	t.Logf("wrote %q of %s", name, page)

@@ -109,7 +109,7 @@ func TestGone(t *testing.T) {
 		_, err := client.Get(t.Context(), "c0", metav1.GetOptions{ResourceVersion: old})
 		require.NoError(t, err)
 	})
-	//conformance:api-concepts Efficient detection of changes: history that is gone is 410: list anew, and watch from there
+	//conformance:api-concepts Efficient detection of changes: history that is gone is 410: relist, and watch from there
 	//conformance:api-concepts 410 Gone responses: a version that etcd has compacted is 410 for exact lists, tokens and watches
 	t.Run("watch", func(t *testing.T) {
 		isGone(t, watched(t, client, old))
@@ -133,8 +133,8 @@ func TestGone(t *testing.T) {
 		}
 		require.Equal(t, want, itemsOf(t, rest))
 	})
-	//conformance:api-concepts Efficient detection of changes: history that is gone is 410: list anew, and watch from there
-	t.Run("begin anew", func(t *testing.T) {
+	//conformance:api-concepts Efficient detection of changes: history that is gone is 410: relist, and watch from there
+	t.Run("begin again", func(t *testing.T) {
 		list, err := client.List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		require.Equal(t, h.at(t, h.newest()), itemsOf(t, list))

@@ -120,8 +120,8 @@ func (r *run) relisted(since time.Time) {
 			resumed++
 		}
 	}
-	r.figure("V resumed, then listed anew", "%d, %d", resumed, anew)
+	r.figure("V resumed, then relisted", "%d, %d", resumed, anew)
 	if resumed == 0 || anew == 0 {
-		r.unproven = append(r.unproven, "the pod watch was not resumed, refused and listed anew")
+		r.unproven = append(r.unproven, "the pod watch was not resumed, refused and relisted")
 	}
 }

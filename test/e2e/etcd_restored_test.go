@@ -68,7 +68,7 @@ var (
 		inFlight: truth.DaemonSets, bound: restoreBound, args: bumped,
 	}))
 	_ = describe(restored(restoration{
-		title: "revisions bumped, the nodes listed anew last", hurts: rig.U1, label: ordinary,
+		title: "revisions bumped, the nodes relisted last", hurts: rig.U1, label: ordinary,
 		inFlight: truth.DaemonSets, bound: 3 * restoreBound, args: bumped, nodesLast: true,
 		mutants: []without{{"relist-proof", ruleDigest}},
 	}))
@@ -205,7 +205,7 @@ func (r *run) reconciledAnew(ctx context.Context, set types.UID, left int64) {
 		gomega.Expect(rig.Wait(ctx, restoreBound, what, done)).To(gomega.Succeed())
 	}
 	for _, resource := range []schema.GroupResource{truth.Pods, truth.DaemonSets} {
-		eventually(resource.Resource+" to be listed anew", func() (bool, error) {
+		eventually(resource.Resource+" to be relisted", func() (bool, error) {
 			return r.Proxy.Progress(resource).Delivered.Reached(strconv.FormatInt(left+1, 10))
 		})
 	}

@@ -34,7 +34,7 @@ const (
 	// remadeGoal is how soon after the cache caught up a pod must have been made anew.
 	remadeGoal = time.Second
 
-	ruleRemade = "pod made anew late"
+	ruleRemade = "pod recreated late"
 )
 
 // ownerKind is a kind of owner besides DaemonSet. create makes one that asks for one pod.
@@ -184,9 +184,9 @@ func (r *run) remade(ctx context.Context, owners map[types.UID]string, gone stri
 		}
 	}
 	slices.Sort(took)
-	r.figure("pod made anew p50", "%v", rounded(took[len(took)/2]))
-	r.figure("pod made anew p99", "%v", rounded(took[len(took)-1]))
-	r.figure("never made anew", "%d of %d", len(owners)-len(made), len(owners))
+	r.figure("pod recreated p50", "%v", rounded(took[len(took)/2]))
+	r.figure("pod recreated p99", "%v", rounded(took[len(took)-1]))
+	r.figure("never recreated", "%d of %d", len(owners)-len(made), len(owners))
 }
 
 // endsWithPods is L: each owner has one running pod, and has made so many in all.

@@ -122,7 +122,7 @@ const (
 // One watch stream is held, as by a connection that has come to grief on the way: new ones are not. Stock has what is
 // held when the server ends the stream, after 5 to 10 min.
 var _ = describe(scenario{
-	number: 11, title: "one watch stream held; ended and taken up anew", label: ordinary, gate: gates.MonitorInformerStaleness, mutants: []without{{"watch-end", ruleBehind}}, gaps: []int{11},
+	number: 11, title: "one watch stream held; ended and opened again", label: ordinary, gate: gates.MonitorInformerStaleness, mutants: []without{{"watch-end", ruleBehind}}, gaps: []int{11},
 	incidents: []string{"gardener-15708"},
 	hurts:     rig.U1, rules: []string{ruleBehind},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 20}}}, idle: true,

@@ -91,6 +91,6 @@ func (r *run) noRelists(since time.Time) {
 	}
 	r.figure("watches resumed, lists", "%d, %v", watches, lists)
 	for resource, n := range lists {
-		r.violate(oracle.Violation{Oracle: "L", Rule: "relist", Object: resource, Time: since, Detail: fmt.Sprintf("listed anew %d times", n)})
+		r.violate(oracle.Violation{Oracle: "L", Rule: "relist", Object: resource, Time: since, Detail: fmt.Sprintf("relisted %d times", n)})
 	}
 }

@@ -67,10 +67,10 @@ func (r *ClaimLossResult) Figures() []Figure {
 		recovered = fmt.Sprintf("%.1f s", r.RecoveredAfter.Seconds())
 	}
 	return []Figure{
-		{Name: "volume claims deleted that are called for", Value: ratio(count(r.ClaimLost), 1), Verdict: judge(r.ClaimLost)},
-		{Name: "pods deleted that are called for", Value: ratio(count(r.PodLost), 1), Verdict: judge(r.PodLost)},
-		{Name: "all pods Ready after the release", Value: recovered, Verdict: judge(!r.Recovered)},
-		{Name: "claims deleted later by a real scale-down", Value: ratio(r.LaterGone, r.LaterClaims), Verdict: judge(r.LaterGone < r.LaterClaims)},
+		{Name: "volume claims deleted that are called for", Value: ratio(count(r.ClaimLost), 1), Outcome: judge(r.ClaimLost)},
+		{Name: "pods deleted that are called for", Value: ratio(count(r.PodLost), 1), Outcome: judge(r.PodLost)},
+		{Name: "all pods Ready after the release", Value: recovered, Outcome: judge(!r.Recovered)},
+		{Name: "claims deleted later by a real scale-down", Value: ratio(r.LaterGone, r.LaterClaims), Outcome: judge(r.LaterGone < r.LaterClaims)},
 		{Name: "fault: StatefulSet events held, for", Value: fmt.Sprintf("%d, %.0f s", r.Held.Frames, r.HeldFor.Seconds())},
 	}
 }

@@ -65,9 +65,9 @@ type EvictionResult struct {
 // Figures implements Result.
 func (r *EvictionResult) Figures() []Figure {
 	return []Figure{
-		{Name: "pods deleted from the healthy node", Value: ratio(r.Unjustified, r.Pods), Verdict: judge(r.Unjustified > 0)},
+		{Name: "pods deleted from the healthy node", Value: ratio(r.Unjustified, r.Pods), Outcome: judge(r.Unjustified > 0)},
 		{Name: "pods still running at the end", Value: ratio(r.Running, r.Pods)},
-		{Name: "pods evicted later for a real taint", Value: ratio(r.LaterEvicted, r.LaterPods), Verdict: judge(r.LaterEvicted < r.LaterPods)},
+		{Name: "pods evicted later for a real taint", Value: ratio(r.LaterEvicted, r.LaterPods), Outcome: judge(r.LaterEvicted < r.LaterPods)},
 		{Name: "fault: node events held, for", Value: fmt.Sprintf("%d, %.0f s", r.Held.Frames, r.HeldFor.Seconds())},
 		{Name: "fault: taint gone before they were due", Value: fmt.Sprintf("%.1f s", r.Late.Seconds())},
 	}

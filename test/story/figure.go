@@ -12,24 +12,24 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane/gates"
 )
 
-// Verdict is what a figure says about the kube-controller-manager.
-type Verdict int
+// Outcome is what a figure says about the kube-controller-manager.
+type Outcome int
 
 const (
 	// NotJudged is for figures that describe the run.
-	NotJudged Verdict = iota
+	NotJudged Outcome = iota
 	// Right and Wrong are for figures that have a threshold.
 	Right
 	Wrong
 )
 
-// String is the verdict in a table; a figure that is not judged has none.
-func (v Verdict) String() string { return [...]string{"", "ok", "WRONG"}[v] }
+// String is the outcome in a table; a figure that is not judged has none.
+func (v Outcome) String() string { return [...]string{"", "ok", "WRONG"}[v] }
 
 // Figure is one measured value.
 type Figure struct {
 	Name, Value string
-	Verdict     Verdict
+	Outcome     Outcome
 }
 
 // Result is what one story measured on one arm.
@@ -68,7 +68,7 @@ func describe(ctx context.Context, k *controlplane.KCM) (KCM, error) {
 
 // IsWrong reports whether any figure of a result is wrong.
 func IsWrong(r Result) bool {
-	return slices.ContainsFunc(r.Figures(), func(f Figure) bool { return f.Verdict == Wrong })
+	return slices.ContainsFunc(r.Figures(), func(f Figure) bool { return f.Outcome == Wrong })
 }
 
 // Story is one fault and what it does to a kube-controller-manager.
@@ -128,7 +128,7 @@ func (s Story) Proves(results map[controlplane.Arm]Result) error {
 func ratio(part, whole int) string { return fmt.Sprintf("%d of %d", part, whole) }
 
 // judge is Wrong if the condition holds.
-func judge(wrong bool) Verdict {
+func judge(wrong bool) Outcome {
 	if wrong {
 		return Wrong
 	}

@@ -68,13 +68,13 @@ func (r *NodeDeathResult) LiveReadsPerMinute() float64 {
 func (r *NodeDeathResult) Figures() []Figure {
 	reads := r.LiveReadsPerMinute()
 	return []Figure{
-		{Name: "dead nodes marked", Value: ratio(r.Marked, r.Nodes), Verdict: judge(r.Marked < r.Nodes)},
+		{Name: "dead nodes marked", Value: ratio(r.Marked, r.Nodes), Outcome: judge(r.Marked < r.Nodes)},
 		{Name: "time until all were marked", Value: fmt.Sprintf("%.1f s", r.TimeToMark.Seconds())},
 		{Name: "live reads of leases while marking", Value: fmt.Sprint(r.Marking.NodeLeaseReads)},
-		{Name: "live reads of leases a minute, once marked", Value: fmt.Sprintf("%.0f", reads), Verdict: judge(reads > maxLiveReads)},
+		{Name: "live reads of leases a minute, once marked", Value: fmt.Sprintf("%.0f", reads), Outcome: judge(reads > maxLiveReads)},
 		{Name: "  as a share of the client's rate", Value: fmt.Sprintf("%.0f %%", 100*reads/(60*clientQPS))},
 		{Name: "fences a minute of all resources, once marked", Value: fmt.Sprintf("%.0f", float64(r.After.Fences)/r.Window.Minutes())},
-		{Name: "revived nodes Ready again, after", Value: fmt.Sprintf("%s, %.1f s", ratio(r.Recovered, r.Nodes), r.RecoveredAfter.Seconds()), Verdict: judge(r.Recovered < r.Nodes)},
+		{Name: "revived nodes Ready again, after", Value: fmt.Sprintf("%s, %.1f s", ratio(r.Recovered, r.Nodes), r.RecoveredAfter.Seconds()), Outcome: judge(r.Recovered < r.Nodes)},
 	}
 }
 

@@ -144,7 +144,7 @@ func TestCountRequests(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestEvictionVerdicts(t *testing.T) {
+func TestEvictionOutcomes(t *testing.T) {
 	for name, test := range map[string]struct {
 		result EvictionResult
 		wrong  bool
@@ -157,7 +157,7 @@ func TestEvictionVerdicts(t *testing.T) {
 	}
 }
 
-func TestNodeDeathVerdicts(t *testing.T) {
+func TestNodeDeathOutcomes(t *testing.T) {
 	for name, test := range map[string]struct {
 		gets, marked, recovered int
 		wrong                   bool
@@ -176,7 +176,7 @@ func TestNodeDeathVerdicts(t *testing.T) {
 	}
 }
 
-func TestClaimLossVerdicts(t *testing.T) {
+func TestClaimLossOutcomes(t *testing.T) {
 	good := ClaimLossResult{Recovered: true, LaterClaims: 2, LaterGone: 2}
 	for name, test := range map[string]struct {
 		change func(*ClaimLossResult)

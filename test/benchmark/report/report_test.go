@@ -85,17 +85,17 @@ func TestFormats(t *testing.T) {
 	require.EqualError(t, Check(dir), "2 of 4 goals were missed")
 }
 
-func TestVerdicts(t *testing.T) {
+func TestOutcomes(t *testing.T) {
 	r, err := Read(folder(t))
 	require.NoError(t, err)
 	var passed []bool
-	for _, v := range r.Verdicts() {
+	for _, v := range r.Outcomes() {
 		passed = append(passed, v.Passed())
 	}
 	require.Equal(t, []bool{true, false, true, false}, passed, "a median of 11.65 is more than 11.55, and nothing measured is no success")
 	require.Equal(t, 11.0, r.Values("jobs", "U1", sample.End).Median(), "without the warm-up")
 	r.samples[3].Figures[sample.End] = 12.1
-	require.True(t, r.Verdicts()[1].Passed(), "11.55")
+	require.True(t, r.Outcomes()[1].Passed(), "11.55")
 }
 
 func TestMedian(t *testing.T) {

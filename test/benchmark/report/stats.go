@@ -54,8 +54,8 @@ func (r Results) Values(benchmark string, arm controlplane.Arm, figure string) (
 	return out
 }
 
-// Verdict says whether a goal was reached.
-type Verdict struct {
+// Outcome says whether a goal was reached.
+type Outcome struct {
 	spec.Goal
 	Benchmark spec.Benchmark
 	// Got is the median, Limit what it may be; N is how many samples it has.
@@ -64,10 +64,10 @@ type Verdict struct {
 }
 
 // Passed says whether the goal was reached. Nothing measured is no success.
-func (v Verdict) Passed() bool { return v.N > 0 && v.Got <= v.Limit }
+func (v Outcome) Passed() bool { return v.N > 0 && v.Got <= v.Limit }
 
 // Limits says in words what the goal is.
-func (v Verdict) Limits() string {
+func (v Outcome) Limits() string {
 	f, _ := sample.Find(v.Figure)
 	if v.AtMost != nil {
 		return fmt.Sprintf("%s at most %s", f.Title, f.Format(*v.AtMost))
@@ -82,12 +82,12 @@ func (v Verdict) Limits() string {
 	return text
 }
 
-// Verdicts judges all goals, in the order of the benchmarks.
-func (r Results) Verdicts() (out []Verdict) {
+// Outcomes judges all goals, in the order of the benchmarks.
+func (r Results) Outcomes() (out []Outcome) {
 	for _, b := range r.Benchmarks {
 		for _, g := range b.Goals {
 			values := r.Values(b.Name, g.Of, g.Figure)
-			v := Verdict{Goal: g, Benchmark: b, Got: values.Median(), N: len(values)}
+			v := Outcome{Goal: g, Benchmark: b, Got: values.Median(), N: len(values)}
 			if g.AtMost != nil {
 				v.Limit = *g.AtMost
 			} else {

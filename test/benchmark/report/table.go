@@ -45,21 +45,21 @@ func (r Results) origin(out *strings.Builder) {
 }
 
 func (r Results) goals(out *strings.Builder) {
-	all := r.Verdicts()
+	all := r.Outcomes()
 	if len(all) == 0 {
 		return
 	}
 	fmt.Fprintf(out, "\n| Benchmark | Goal for P | Limit | P | |\n|---|---|---|---|---|\n")
 	for _, v := range all {
 		f, _ := sample.Find(v.Figure)
-		verdict, got := "passed", f.Format(v.Got)
+		outcome, got := "passed", f.Format(v.Got)
 		switch {
 		case v.N == 0:
-			verdict, got = "**not measured**", "-"
+			outcome, got = "**not measured**", "-"
 		case !v.Passed():
-			verdict = "**missed**"
+			outcome = "**missed**"
 		}
-		fmt.Fprintf(out, "| %s | %s | %s | %s | %s |\n", title(v.Benchmark), v.Limits(), f.Format(v.Limit), got, verdict)
+		fmt.Fprintf(out, "| %s | %s | %s | %s | %s |\n", title(v.Benchmark), v.Limits(), f.Format(v.Limit), got, outcome)
 	}
 }
 

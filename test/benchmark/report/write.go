@@ -79,7 +79,7 @@ func Check(dir string) error {
 		return err
 	}
 	missed := 0
-	all := r.Verdicts()
+	all := r.Outcomes()
 	for _, v := range all {
 		if !v.Passed() {
 			missed++

@@ -163,7 +163,7 @@ func composition() []Tested {
 		}},
 		{Mutant: mustFind("live-nodes"), Package: compositionTests, Test: "TestServiceOnANodeThatIsNotSeen"},
 		{Package: compositionTests, Test: "TestServiceOnANodeThatIsReadSlowly", Mutant: Mutant{
-			Name: "late-read", Protection: "an object that is read too slowly for one who asks counts as found for the next", File: "pkg/livereads/confirm.go",
+			Name: "late-read", Protection: "an object that is read too slowly for one who asks counts as found for the next", File: "pkg/livereads/shared.go",
 			Old: "		if err == nil {\n			c.note(key, val, at)\n",
 			New: "		if err == nil && ctx.Value(key) != nil {\n			c.note(key, val, at)\n",
 		}},

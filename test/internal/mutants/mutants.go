@@ -319,7 +319,7 @@ func (v version) compare(w version) int {
 		New: "	if (v.less(token.top) || s.anyAbove(token, v)) && false {",
 	},
 	{
-		Name: "relist", Protection: "all informers list anew after a rewind", File: "pkg/wiring/wiring.go",
+		Name: "relist", Protection: "all informers relist after a rewind", File: "pkg/wiring/wiring.go",
 		Old: "OnRewind: func() { relist(ctx) }",
 		New: "OnRewind: func() {}",
 	},

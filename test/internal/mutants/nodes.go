@@ -20,7 +20,7 @@ var nodes = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "each-try", Protection: "each try of an eviction is decided anew", File: guards + "/taint.go",
+			Name: "each-try", Protection: "each try of an eviction is decided again", File: guards + "/taint.go",
 			Old: "refuted || view.old() {",
 			New: "refuted || view.old() && false {",
 		},
@@ -69,8 +69,8 @@ var nodes = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "repair", Protection: "nodes that post their status are repaired while the leases cannot be read", File: breaker + "/nodes.go",
-			Old: "	n.hold(ctx, err)\n	return true\n}",
-			New: "	n.hold(ctx, err)\n	return err == nil\n}",
+			Old: "	n.noteUnverified(ctx, err)\n	return true\n}",
+			New: "	n.noteUnverified(ctx, err)\n	return err == nil\n}",
 		},
 		Package: "pkg/consistencystore", Test: "TestNodesThatPostAreNotHeld",
 	},

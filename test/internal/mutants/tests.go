@@ -174,7 +174,7 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "stalled-relist", Protection: "an informer lists anew if the watch after a stalled one is stalled as well", File: "pkg/transport/watches.go",
+			Name: "stalled-relist", Protection: "an informer relists if the watch after a stalled one is stalled as well", File: "pkg/transport/watches.go",
 			Old: "if b.relists = n > 1 && b.bytes.Load() == 0; b.relists {",
 			New: "if n > 1 && b.bytes.Load() == 0 && false {",
 		},
@@ -232,7 +232,7 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "own-history", Protection: "a rewind of an aggregated API is confirmed by a core resource before all informers list anew", File: "pkg/rvtracker/doubt.go",
+			Name: "own-history", Protection: "a rewind of an aggregated API is confirmed by a core resource before all informers relist", File: "pkg/rvtracker/doubt.go",
 			Old: "return core(resource) || resource.Resource",
 			New: "return core(resource) || true || resource.Resource",
 		},
@@ -378,7 +378,7 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "graph-bounded", Protection: "no owner waits for ever for its graph to be proven", File: "pkg/graphguard/limits.go",
+			Name: "graph-bounded", Protection: "no owner waits without limit for its graph to be proven", File: "pkg/graphguard/limits.go",
 			Old: "		return now.Sub(o.since) >= heldUnknown\n",
 			New: "		return false && now.Sub(o.since) >= heldUnknown\n",
 		},

@@ -95,7 +95,7 @@ func runAll(ctx context.Context, plan Plan, dir string, b *board) (Results, erro
 					b.end(s.ID, arm, how)
 					return fmt.Errorf("story %s on %s: %w", s.ID, arm, err)
 				}
-				b.end(s.ID, arm, "done: "+verdict(r))
+				b.end(s.ID, arm, "done: "+outcome(r))
 				mu.Lock()
 				defer mu.Unlock()
 				results[s.ID][arm] = r
@@ -106,12 +106,12 @@ func runAll(ctx context.Context, plan Plan, dir string, b *board) (Results, erro
 	return results, g.Wait()
 }
 
-func verdict(r story.Result) string {
+func outcome(r story.Result) string {
 	if !story.IsWrong(r) {
 		return "ok"
 	}
 	for _, f := range r.Figures() {
-		if f.Verdict == story.Wrong {
+		if f.Outcome == story.Wrong {
 			return "WRONG, " + f.Name + ": " + f.Value
 		}
 	}

@@ -32,11 +32,11 @@ func TestReport(t *testing.T) {
 	results := Results{"a": {
 		"U0": result{
 			KCM:     story.KCM{Arm: "U0", Version: "v1.37.0", GatesOff: []string{"NodeControllerLeaseCircuitBreaker", "StaleControllerConsistencyHPA", "StaleControllerConsistencyJob"}},
-			figures: []story.Figure{{Name: "pods lost", Value: "3 of 3", Verdict: story.Wrong}, {Name: "seconds", Value: "7"}},
+			figures: []story.Figure{{Name: "pods lost", Value: "3 of 3", Outcome: story.Wrong}, {Name: "seconds", Value: "7"}},
 		},
 		"P": result{
 			KCM:     story.KCM{Arm: "P", Version: "v1.37.0+fresh.1", GatesOn: []string{"StaleControllerConsistency"}},
-			figures: []story.Figure{{Name: "pods lost", Value: "0 of 3", Verdict: story.Right}, {Name: "seconds", Value: "12"}},
+			figures: []story.Figure{{Name: "pods lost", Value: "0 of 3", Outcome: story.Right}, {Name: "seconds", Value: "12"}},
 		},
 	}}
 	var b strings.Builder
@@ -45,7 +45,7 @@ func TestReport(t *testing.T) {
 STORY  FIGURE     U0             P
 a      pods lost  3 of 3  WRONG  0 of 3  ok
 a      seconds    7              12
-a      verdict    WRONG          ok
+a      outcome    WRONG          ok
 
 a: something breaks.
    A correct KCM copes.
@@ -56,8 +56,8 @@ U0 = kube-controller-manager v1.37.0; staleness gates on: none; off:
 P  = kube-controller-manager v1.37.0+fresh.1; staleness gates on: StaleControllerConsistency; off:
      none
 `, b.String())
-	require.Equal(t, "WRONG, pods lost: 3 of 3", verdict(results["a"]["U0"]))
-	require.Equal(t, "ok", verdict(results["a"]["P"]))
+	require.Equal(t, "WRONG, pods lost: 3 of 3", outcome(results["a"]["U0"]))
+	require.Equal(t, "ok", outcome(results["a"]["P"]))
 }
 
 func TestBoard(t *testing.T) {

@@ -54,26 +54,26 @@ func paragraph(b *strings.Builder, label, text string) {
 	}
 }
 
-// storyRows has one row for each figure and one for the verdict.
+// storyRows has one row for each figure and one for the outcome.
 func storyRows(s story.Story, arms []controlplane.Arm, results map[controlplane.Arm]story.Result) [][]string {
 	var rows [][]string
 	for i, figure := range results[arms[0]].Figures() {
 		row := []string{s.ID, figure.Name}
 		for _, arm := range arms {
 			f := results[arm].Figures()[i]
-			row = append(row, strings.TrimSpace(f.Value+"  "+f.Verdict.String()))
+			row = append(row, strings.TrimSpace(f.Value+"  "+f.Outcome.String()))
 		}
 		rows = append(rows, row)
 	}
-	verdict := []string{s.ID, "verdict"}
+	outcome := []string{s.ID, "outcome"}
 	for _, arm := range arms {
 		if story.IsWrong(results[arm]) {
-			verdict = append(verdict, story.Wrong.String())
+			outcome = append(outcome, story.Wrong.String())
 		} else {
-			verdict = append(verdict, story.Right.String())
+			outcome = append(outcome, story.Right.String())
 		}
 	}
-	return append(rows, verdict)
+	return append(rows, outcome)
 }
 
 // listed shortens a list of gates, most of which share a long name.

@@ -70,7 +70,7 @@ func (o *objects) run(ctx context.Context) {
 	}
 }
 
-// observe counts anew.
+// observe counts again.
 func (l *lab) observe() {
 	objects := l.objects.Load()
 	if objects == nil {

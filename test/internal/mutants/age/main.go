@@ -3,7 +3,7 @@
 
 // Command age says which rows of docs/protection.md are no longer of this tree: whose commit is not in the history, as after a
 // rebase, or since whose commit what they rest on has changed: the file that the mutant edits, and the scenario or test. What else
-// has changed of the product it does not look at. Oldest first, each with the command that makes it anew.
+// has changed of the product it does not look at. Oldest first, each with the command that makes it again.
 package main
 
 import (

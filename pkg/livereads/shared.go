@@ -15,15 +15,15 @@ import (
 const (
 	// foundFor is how long an object that a read has found is taken to be there, if the cache still lacks it.
 	foundFor = time.Minute
-	// confirmPatience is how long one who asks waits for a read, which may end later, and confirmPause how long nobody asks again after
+	// sharedPatience is how long one who asks waits for a read, which may end later, and sharedPause how long nobody asks again after
 	// one that failed or was late: where the budget is spent, work goes on at nine tenths of its speed.
-	confirmPatience = 100 * time.Millisecond
-	confirmPause    = time.Second
+	sharedPatience = 100 * time.Millisecond
+	sharedPause    = time.Second
 )
 
-// Confirmations tell whether there are the objects that a cache lacks. All who ask share the reads, and nobody waits for them for
+// SharedReads tell whether there are the objects that a cache lacks. All who ask share the reads, and nobody waits for them for
 // more than 100 ms in a second, however many objects are asked for. All methods may be called concurrently.
-type Confirmations[T any] struct {
+type SharedReads[T any] struct {
 	reads *Reads[T]
 
 	mu     sync.Mutex
@@ -36,10 +36,10 @@ type found[T any] struct {
 	at  time.Time
 }
 
-// NewConfirmations returns confirmations by these reads, which nobody else has used yet. What a read has found that nobody waited for until its
+// NewSharedReads shares these reads, which nobody else has used yet. What a read has found that nobody waited for until its
 // end counts, too: one who asks again may do so after a long backoff, and be too early for the next read as well.
-func NewConfirmations[T any](reads *Reads[T]) *Confirmations[T] {
-	c := &Confirmations[T]{reads: reads, found: map[string]found[T]{}}
+func NewSharedReads[T any](reads *Reads[T]) *SharedReads[T] {
+	c := &SharedReads[T]{reads: reads, found: map[string]found[T]{}}
 	read := reads.read
 	reads.read = func(ctx context.Context, key string) (T, error) {
 		at := time.Now()
@@ -53,7 +53,7 @@ func NewConfirmations[T any](reads *Reads[T]) *Confirmations[T] {
 }
 
 // note keeps what a read has found, and forgets what is too old.
-func (c *Confirmations[T]) note(key string, val T, at time.Time) {
+func (c *SharedReads[T]) note(key string, val T, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for other, f := range c.found {
@@ -65,7 +65,7 @@ func (c *Confirmations[T]) note(key string, val T, at time.Time) {
 }
 
 // Get returns the object as a read has found it no longer than a minute ago. An error that is no NotFound says nothing of it.
-func (c *Confirmations[T]) Get(key string) (val T, err error) {
+func (c *SharedReads[T]) Get(key string) (val T, err error) {
 	c.mu.Lock()
 	f, known := c.found[key]
 	failed := c.failed
@@ -73,10 +73,10 @@ func (c *Confirmations[T]) Get(key string) (val T, err error) {
 	if known && time.Since(f.at) < foundFor {
 		return f.val, nil
 	}
-	if time.Since(failed) < confirmPause {
+	if time.Since(failed) < sharedPause {
 		return val, fmt.Errorf("reading %s %s: not asked, as another read has failed", c.reads.Resource, key)
 	}
-	ctx, cancel := context.WithTimeout(c.reads.ctx, confirmPatience)
+	ctx, cancel := context.WithTimeout(c.reads.ctx, sharedPatience)
 	defer cancel()
 	if val, _, err = c.reads.Get(ctx, key, time.Now().Add(-Age)); err != nil && !apierrors.IsNotFound(err) {
 		c.mu.Lock()

@@ -21,10 +21,10 @@ import (
 var confirmed = schema.GroupResource{Resource: "nodes"}
 
 // However many ask, an object that is there is read once in a minute, and one that is not once in 5 s.
-func TestConfirmationsAreShared(t *testing.T) {
+func TestSharedReadsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads atomic.Int32
-		c := NewConfirmations(NewReads(t.Context(), "test", confirmed, NewBudget(DefaultRate, DefaultBurst), func(_ context.Context, key string) (string, error) {
+		c := NewSharedReads(NewReads(t.Context(), "test", confirmed, NewBudget(DefaultRate, DefaultBurst), func(_ context.Context, key string) (string, error) {
 			reads.Add(1)
 			time.Sleep(10 * time.Millisecond)
 			if key == "absent" {
@@ -52,7 +52,7 @@ func TestConfirmationsAreShared(t *testing.T) {
 }
 
 // Where the server does not answer, or the budget is spent, a reconcile with many such objects waits for a second and not for each.
-func TestConfirmationsThatFailHoldNobodyUp(t *testing.T) {
+func TestSharedReadsThatFailHoldNobodyUp(t *testing.T) {
 	for name, test := range map[string]struct {
 		burst int
 		read  func(ctx context.Context) error
@@ -64,7 +64,7 @@ func TestConfirmationsThatFailHoldNobodyUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
-				c := NewConfirmations(NewReads(ctx, "test", confirmed, NewBudget(DefaultRate, test.burst), func(ctx context.Context, _ string) (string, error) {
+				c := NewSharedReads(NewReads(ctx, "test", confirmed, NewBudget(DefaultRate, test.burst), func(ctx context.Context, _ string) (string, error) {
 					return "", test.read(ctx)
 				}))
 				began := time.Now()
@@ -72,7 +72,7 @@ func TestConfirmationsThatFailHoldNobodyUp(t *testing.T) {
 					_, err := c.Get(fmt.Sprint(i))
 					require.Error(t, err)
 				}
-				require.LessOrEqual(t, time.Since(began), confirmPatience)
+				require.LessOrEqual(t, time.Since(began), sharedPatience)
 				cancel()
 				synctest.Wait()
 			})
@@ -81,10 +81,10 @@ func TestConfirmationsThatFailHoldNobodyUp(t *testing.T) {
 }
 
 // What is read too slowly for one who asks is there for the next, who comes when the read is too old to be shared.
-func TestConfirmationsKeepWhatIsFoundLate(t *testing.T) {
+func TestSharedReadsKeepWhatIsFoundLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads atomic.Int32
-		c := NewConfirmations(NewReads(t.Context(), "test", confirmed, NewBudget(DefaultRate, DefaultBurst), func(_ context.Context, key string) (string, error) {
+		c := NewSharedReads(NewReads(t.Context(), "test", confirmed, NewBudget(DefaultRate, DefaultBurst), func(_ context.Context, key string) (string, error) {
 			reads.Add(1)
 			time.Sleep(time.Second)
 			return "found " + key, nil
