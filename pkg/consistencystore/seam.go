@@ -23,6 +23,8 @@ type seamStore interface {
 	consistency.UndecidedStore
 	consistency.GraphStore
 	consistency.LiveReadStore
+	consistency.LiveNodesStore
+	consistency.LaggingStore
 	consistency.EvictionGuardStore
 	consistency.DeviceEvictionGuardStore
 }

@@ -71,7 +71,7 @@ func NewDeviceTaintGuard(ctx context.Context, o Options, parts consistency.Devic
 }
 
 // Judge implements consistency.DeviceEvictionGuard.
-func (g *DeviceTaintGuard) Judge(ctx context.Context, e consistency.DeviceEviction) consistency.DeviceVerdict {
+func (g *DeviceTaintGuard) Judge(ctx context.Context, e consistency.DeviceEviction) consistency.DeviceDecision {
 	taints, live, err := g.view(ctx, e, recent(e.Due, proofAge))
 	if err != nil {
 		return g.wait(ctx, e, err)
@@ -85,14 +85,14 @@ func (g *DeviceTaintGuard) Judge(ctx context.Context, e consistency.DeviceEvicti
 		if live {
 			g.rechecks.add(e.UID, func(ctx context.Context, asOf time.Time) bool { return g.proven(ctx, e, asOf) }, func() { g.evictor.Recheck(e) })
 		}
-		return consistency.DeviceVerdict{}
+		return consistency.DeviceDecision{}
 	}
 	if again := time.Until(when); again > 0 {
 		metrics.CancelledEvictions(g.Controller, string(cancelTooEarly), 1)
 		logger.Info("Put off an eviction: the pod tolerates the taints for longer", "controller", g.Controller, "pod", e.Pod, "until", when, "live", live)
-		return consistency.DeviceVerdict{Again: again}
+		return consistency.DeviceDecision{Again: again}
 	}
-	return consistency.DeviceVerdict{Evict: true}
+	return consistency.DeviceDecision{Evict: true}
 }
 
 // CalledOff implements consistency.DeviceEvictionGuard.
@@ -168,7 +168,7 @@ func (g *DeviceTaintGuard) proven(ctx context.Context, e consistency.DeviceEvict
 }
 
 // wait puts off an eviction of which nothing can be known.
-func (g *DeviceTaintGuard) wait(ctx context.Context, e consistency.DeviceEviction, why error) consistency.DeviceVerdict {
+func (g *DeviceTaintGuard) wait(ctx context.Context, e consistency.DeviceEviction, why error) consistency.DeviceDecision {
 	g.mu.Lock()
 	w := g.waits[e.UID]
 	if w == nil {
@@ -190,5 +190,5 @@ func (g *DeviceTaintGuard) wait(ctx context.Context, e consistency.DeviceEvictio
 	if tell {
 		g.Report(e.Pod, e.UID, fmt.Sprintf("Eviction for a device taint has been due for %s and is put off: %s", time.Since(w.dueSince(time.Now())).Round(time.Second), why))
 	}
-	return consistency.DeviceVerdict{Again: delay}
+	return consistency.DeviceDecision{Again: delay}
 }

@@ -7,9 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
@@ -138,9 +138,13 @@ func (e *evictionRun) fault(ctx context.Context) error {
 		return err
 	}
 	// The truth is on a path without the fault, or it would lack this, too.
+	removed, err := strconv.ParseUint(rv, 10, 64)
+	if err != nil {
+		return err
+	}
 	err = faultrig.Wait(ctx, evictionToleration, "the truth recorder to see the removal of the taint", func() (bool, error) {
 		node, ok := e.truth.Find(truth.Nodes, "", e.node, truth.Latest)
-		return ok && len(node.Object.(*corev1.Node).Spec.Taints) == 0, nil
+		return ok && node.RV >= removed, nil
 	})
 	if err != nil {
 		return err

@@ -124,7 +124,7 @@ func composition() []Tested {
 			New: "if add != nil {",
 		}},
 		{Package: compositionTests, Test: "TestEndpointsThatAreNotSeen", Mutant: Mutant{
-			Name: "lagging", Protection: "a Service whose slices or Endpoints the cache lags behind is looked at again once it does not", File: controllers + "util/consistency/lagging.go",
+			Name: "lagging", Protection: "a Service whose slices or Endpoints the cache lags behind is looked at again once it does not", File: "pkg/consistencystore/lagging.go",
 			Old: "if lagged {",
 			New: "if lagged && false {",
 		}},

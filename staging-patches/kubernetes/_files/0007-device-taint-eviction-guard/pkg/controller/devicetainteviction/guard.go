@@ -102,7 +102,7 @@ func (tc *Controller) confirm(ctx context.Context, podRef tainteviction.Namespac
 		return true, 0
 	}
 	judged := guardedEviction(pod, eviction)
-	verdict := tc.guard.Judge(ctx, judged)
+	decision := tc.guard.Judge(ctx, judged)
 	tc.mutex.Lock()
 	defer tc.mutex.Unlock()
 	now, ok := tc.deletePodAt[podRef]
@@ -110,15 +110,15 @@ func (tc *Controller) confirm(ctx context.Context, podRef tainteviction.Namespac
 	case !ok:
 		tc.guard.CalledOff(podRef.UID)
 		return false, 0
-	case verdict.Evict && judged.SameSources(guardedEviction(pod, now)):
+	case decision.Evict && judged.SameSources(guardedEviction(pod, now)):
 		// It may have been put off meanwhile.
 		againAfter := time.Until(now.when.Time)
 		return againAfter <= 0, againAfter
 	case !now.equal(&eviction):
-		// The verdict is not on what is due now: that is judged in turn.
+		// The decision is not on what is due now: that is judged in turn.
 		return false, max(time.Until(now.when.Time), time.Millisecond)
-	case verdict.Again > 0:
-		return false, verdict.Again
+	case decision.Again > 0:
+		return false, decision.Again
 	}
 	tc.cancelWorkWithEvent(podRef)
 	return false, 0

@@ -20,7 +20,7 @@ var (
 )
 
 // What a pass deletes on what may have changed: how many pods have ended, and whether a node serves. That a pod has ended,
-// terminates or is on a node is for ever, and upstream asks the server whether a node is gone, so the UID is enough for the rest.
+// terminates or is on a node is final, and upstream asks the server whether a node is gone, so the UID is enough for the rest.
 const (
 	whenTerminated   = "terminated pods"
 	whenOutOfService = "pods on out-of-service nodes"

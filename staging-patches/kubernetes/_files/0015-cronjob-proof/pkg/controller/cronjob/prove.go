@@ -127,7 +127,7 @@ func (jm *ControllerV2) readCronJob(ctx context.Context, namespace, name string)
 }
 
 // prove returns nil if the CronJob is that of the server. Of Jobs no proof is needed: a CronJob's active ones are in its status, and
-// are taken out only once they have finished, which is for ever, or the server says that they are gone.
+// are taken out only once they have finished, which is final, or the server says that they are gone.
 func (jm *ControllerV2) prove(ctx context.Context) error {
 	if _, ok := ctx.Value(insteadKey{}).(instead); ok {
 		return nil

@@ -14,7 +14,7 @@ import (
 )
 
 // newLagging are the Services whose Endpoints the cache does not show yet as they were written.
-func (e *Controller) newLagging(endpoints cache.SharedInformer) *consistencyutil.Lagging {
+func (e *Controller) newLagging(endpoints cache.SharedInformer) consistencyutil.Lagging {
 	return consistencyutil.NewLagging(e.consistencyStore, endpoints, func(obj interface{}) string {
 		key, err := controller.KeyFunc(obj)
 		if err != nil {
@@ -26,7 +26,7 @@ func (e *Controller) newLagging(endpoints cache.SharedInformer) *consistencyutil
 
 // isStale reports whether these Endpoints are older than what was written. If so their Service is looked at again once that is seen.
 func (e *Controller) isStale(key string, endpoints *v1.Endpoints) bool {
-	return e.lagging.Lags(key, e.staleEndpointsTracker.IsStale(endpoints), func() bool {
+	return consistencyutil.Lags(e.lagging, key, e.staleEndpointsTracker.IsStale(endpoints), func() bool {
 		now, err := e.endpointsLister.Endpoints(endpoints.Namespace).Get(endpoints.Name)
 		return err == nil && e.staleEndpointsTracker.IsStale(now)
 	})

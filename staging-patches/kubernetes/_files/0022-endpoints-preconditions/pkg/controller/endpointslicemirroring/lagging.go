@@ -12,7 +12,7 @@ import (
 )
 
 // newLagging are the Services whose mirrored slices the cache does not show yet as they were written.
-func (c *Controller) newLagging(slices cache.SharedInformer) *consistencyutil.Lagging {
+func (c *Controller) newLagging(slices cache.SharedInformer) consistencyutil.Lagging {
 	return consistencyutil.NewLagging(c.reconciler.consistencyStore, slices, func(obj interface{}) string {
 		slice, ok := obj.(*discovery.EndpointSlice)
 		if !ok {
@@ -28,7 +28,7 @@ func (c *Controller) newLagging(slices cache.SharedInformer) *consistencyutil.La
 
 // staleSlices reports whether these are older than what was written for the Service. If so it is looked at again once they are seen.
 func (c *Controller) staleSlices(key string, service *v1.Service, slices []*discovery.EndpointSlice) bool {
-	return c.lagging.Lags(key, c.endpointSliceTracker.StaleSlices(service, slices), func() bool {
+	return consistencyutil.Lags(c.lagging, key, c.endpointSliceTracker.StaleSlices(service, slices), func() bool {
 		now, err := endpointSlicesMirroredForService(c.endpointSliceLister, service.Namespace, service.Name)
 		return err == nil && c.endpointSliceTracker.StaleSlices(service, now)
 	})

@@ -50,7 +50,7 @@ type EvictionGuard interface {
 type Evictor struct {
 	Client clientset.Interface
 	Nodes  corelisters.NodeLister
-	// MinToleration is for how long all the tolerations, each of one taint, last: negative for ever.
+	// MinToleration is for how long all the tolerations, each of one taint, last: negative without limit.
 	MinToleration func(tolerations []v1.Toleration) time.Duration
 	// Evicting and Cancelled say what becomes of the pod.
 	Evicting, Cancelled func(pod types.NamespacedName)

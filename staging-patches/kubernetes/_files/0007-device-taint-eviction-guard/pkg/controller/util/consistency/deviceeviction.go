@@ -41,15 +41,15 @@ type DeviceTaints struct {
 	Slices []*resourceapi.ResourceSlice
 }
 
-// DeviceVerdict on an eviction that is due: Evict, or look at it Again, or neither: it is cancelled.
-type DeviceVerdict struct {
+// DeviceDecision on an eviction that is due: Evict, or look at it Again, or neither: it is cancelled.
+type DeviceDecision struct {
 	Evict bool
 	Again time.Duration
 }
 
 // DeviceEvictionGuard decides on evictions when they are due.
 type DeviceEvictionGuard interface {
-	Judge(ctx context.Context, eviction DeviceEviction) DeviceVerdict
+	Judge(ctx context.Context, eviction DeviceEviction) DeviceDecision
 	// CalledOff says that the controller has called off what it may have asked about.
 	CalledOff(pod types.UID)
 }

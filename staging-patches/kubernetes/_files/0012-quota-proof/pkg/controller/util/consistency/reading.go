@@ -37,7 +37,7 @@ func Follow(store ConsistencyStore, resource schema.GroupResource, cache LastSyn
 
 // WithReading has ProvePass ask the store about what is read from its caches after this call, for the object with this key
 // on the controller's queue. That key comes back (OnReady) when it may be worth trying again what was refused. No value is
-// refused for ever.
+// refused without end.
 func WithReading(ctx context.Context, store ConsistencyStore, key string) context.Context {
 	if s, ok := store.(ReadingStore); ok {
 		return WithPass(ctx, s.Reading(key))

@@ -41,7 +41,7 @@ type GraphGuard interface {
 	// Follow returns the handler to add to the resource's informer in the place of handler.
 	Follow(resource GraphResource, store cache.Store, handler cache.ResourceEventHandler) cache.ResourceEventHandler
 	// Proven reports whether the graph has all dependents that the owner had when Proven was first called for it. If not, again
-	// is called when to ask again; no owner waits for ever.
+	// is called when to ask again; no owner waits without limit.
 	Proven(owner GraphOwner, again func()) bool
 }
 

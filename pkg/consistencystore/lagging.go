@@ -1,0 +1,61 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"sync"
+
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+)
+
+// lagging implements consistency.Lagging.
+type lagging struct {
+	add func(key string)
+
+	mu   sync.Mutex
+	keys map[string]bool
+}
+
+// Lagging implements what consistency.NewLagging asks for.
+func (s *Store) Lagging(informer cache.SharedInformer, keyOf func(obj any) string, add func(key string)) consistency.Lagging {
+	if !s.Proves() {
+		return nil
+	}
+	l := &lagging{add: add, keys: map[string]bool{}}
+	seen := func(obj any) {
+		if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = deleted.Obj
+		}
+		l.seen(keyOf(obj))
+	}
+	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_, obj any) { seen(obj) }, DeleteFunc: seen})
+	return l
+}
+
+// Lags implements consistency.Lagging.
+func (l *lagging) Lags(key string, lags bool, still func() bool) bool {
+	l.mu.Lock()
+	if lags {
+		l.keys[key] = true
+	} else {
+		delete(l.keys, key)
+	}
+	l.mu.Unlock()
+	if lags && !still() {
+		l.seen(key)
+	}
+	return lags
+}
+
+// seen puts the key back if it is one of these.
+func (l *lagging) seen(key string) {
+	l.mu.Lock()
+	lagged := l.keys[key]
+	delete(l.keys, key)
+	l.mu.Unlock()
+	if lagged {
+		l.add(key)
+	}
+}
