@@ -81,12 +81,13 @@ func (s *Store) asOf(owner types.NamespacedName, began time.Time, age time.Durat
 
 // slowProof is the wait for slow proofs that a reconcile which began then follows, nil if there is none. mu must be held.
 func (s *Store) slowProof(owner types.NamespacedName, began time.Time) *refusal {
-	r, waits := s.held.parked(holdAction, owner).(*refusal)
-	if !waits {
-		r = s.refused[owner]
-		waits = r != nil && began.Sub(r.ended) <= proofAge
+	r := s.held.putOff(owner)
+	if r == nil {
+		if r = s.refused[owner]; r == nil || began.Sub(r.ended) > proofAge {
+			return nil
+		}
 	}
-	if !waits || r.asOf.IsZero() {
+	if r.asOf.IsZero() {
 		return nil
 	}
 	return r
@@ -98,7 +99,7 @@ func (s *Store) proven(owner types.NamespacedName) {
 	defer s.mu.Unlock()
 	delete(s.refused, owner)
 	delete(s.ahead, owner)
-	if r, waits := s.held.parked(holdAction, owner).(*refusal); waits {
-		r.asOf = time.Time{}
+	if r := s.held.putOff(owner); r != nil {
+		s.held.change(func() { r.asOf = time.Time{} })
 	}
 }

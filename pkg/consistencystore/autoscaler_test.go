@@ -29,6 +29,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 // oneLoad is an external metric.
@@ -59,9 +60,9 @@ func TestReplicasAreLoweredByProvenPods(t *testing.T) {
 	for name, test := range map[string]autoscalerTest{
 		"stock, under load":                {stock: true, load: 150, want: 3},
 		"fresh":                            {pods: fresh, autoscalers: fresh, load: 150, want: 3},
-		"pods stale":                       {pods: stale, autoscalers: fresh, load: 150, want: 10, waits: true, later: heldStale + time.Minute, wantLater: 3},
+		"pods stale":                       {pods: stale, autoscalers: fresh, load: 150, want: 10, waits: true, later: rvtracker.OwnerLimits.Stale + time.Minute, wantLater: 3},
 		"autoscaler stale":                 {pods: fresh, autoscalers: stale, load: 150, want: 10, waits: true},
-		"nothing can be proven":            {pods: down, autoscalers: down, load: 150, want: 10, waits: true, later: heldUnknown + 30*time.Second, wantLater: 3},
+		"nothing can be proven":            {pods: down, autoscalers: down, load: 150, want: 10, waits: true, later: rvtracker.OwnerLimits.Unknown + 30*time.Second, wantLater: 3},
 		"raised, pods stale":               {pods: stale, autoscalers: stale, load: 600, want: 12},
 		"more than most, pods stale":       {pods: stale, autoscalers: fresh, load: 600, most: 8, want: 8},
 		"more than most, autoscaler stale": {pods: fresh, autoscalers: stale, load: 600, most: 8, want: 10, waits: true},

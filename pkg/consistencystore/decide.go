@@ -86,7 +86,7 @@ func (s *Store) forget(owner types.NamespacedName) {
 
 // waitOf is why the owner waits for a proof, or has until now. mu must be held.
 func (s *Store) waitOf(owner types.NamespacedName) *refusal {
-	if r, waits := s.held.parked(holdAction, owner).(*refusal); waits {
+	if r := s.held.putOff(owner); r != nil {
 		return r
 	}
 	return s.refused[owner]

@@ -56,7 +56,7 @@ func TestDecide(t *testing.T) {
 				store.budget = livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst)
 				require.Equal(t, test.want, test.decide(t.Context(), store, "claim:ns/c"))
 				require.Equal(t, test.reads, test.decider.reads)
-				waits := store.held.parked(holdAction, types.NamespacedName{Name: ownerOf("claim:ns/c", "pods/a/uid")})
+				waits := store.held.putOff(types.NamespacedName{Name: ownerOf("claim:ns/c", "pods/a/uid")})
 				require.Equal(t, test.waits, waits != nil)
 				if test.waits && !test.want {
 					require.Equal(t, "claim:ns/c", <-queue)

@@ -34,6 +34,7 @@ import (
 	volumeutil "k8s.io/kubernetes/pkg/volume/util"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 // protectedKind is a kind whose objects keep a finalizer while something uses them.
@@ -97,7 +98,7 @@ func TestFinalizersWaitForProofsOfWhatMayUseTheObject(t *testing.T) {
 			for name, one := range map[string]struct {
 				proof freshness.Proof
 				held  time.Duration
-			}{"stale": {stale, heldStale}, "cannot be proven": {down, heldUnknown}} {
+			}{"stale": {stale, rvtracker.OwnerLimits.Stale}, "cannot be proven": {down, rvtracker.OwnerLimits.Unknown}} {
 				proofs := map[schema.GroupResource]freshness.Proof{resource: one.proof}
 				for _, other := range k.resources {
 					if other != resource {

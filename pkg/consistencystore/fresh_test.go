@@ -152,37 +152,36 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 		"cannot ever be had": {first: absent},
 		"forbidden by an apiserver that has just started": {first: denied, waits: true},
 		"forbidden for long":                              {first: denied, after: freshness.HopelessAfter},
-		"stale for a while":                               {first: stale, waits: true, after: heldStale - time.Second},
-		"stale for long":                                  {first: stale, after: heldStale},
-		"proofs fail for a while":                         {first: down, waits: true, after: heldUnknown - time.Second},
-		"proofs fail for long":                            {first: down, after: heldUnknown},
-		"server asks to wait for longer":                  {first: busyForLong, after: heldUnknown},
+		"stale for a while":                               {first: stale, waits: true, after: rvtracker.OwnerLimits.Stale - time.Second},
+		"stale for long":                                  {first: stale, after: rvtracker.OwnerLimits.Stale},
+		"proofs fail for a while":                         {first: down, waits: true, after: rvtracker.OwnerLimits.Unknown - time.Second},
+		"proofs fail for long":                            {first: down, after: rvtracker.OwnerLimits.Unknown},
+		"server asks to wait for longer":                  {first: busyForLong, after: rvtracker.OwnerLimits.Unknown},
 		"no first list for long":                          {first: notSynced, waits: true, after: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				owner := types.NamespacedName{Name: "owner"}
 				prover := &script{nodes: tc.first}
-				var woken []types.NamespacedName
+				var woken []string
 				store := newStore(rvtracker.New(rvtracker.Options{}), "test", nil)
-				s := &start{holds: store.held}
-				store.start = s
-				require.True(t, consistency.Parked(s.check(owner)), "before anything is known")
-				go s.run(t.Context(), prover, time.Now(),
-					[]schema.GroupResource{nodes, pods}, func(o types.NamespacedName) { woken = append(woken, o) })
+				store.OnReady(func(key string) { woken = append(woken, key) })
+				all := store.held.holdStartOf(time.Now())
+				require.True(t, consistency.Parked(store.gate(owner)), "before anything is known")
+				go store.start(t.Context(), prover, all, []schema.GroupResource{nodes, pods})
 				time.Sleep(tc.after)
 				synctest.Wait()
 				if tc.waits {
 					require.EqualValues(t, 1, parked(t, "test", metrics.ForStart))
 					require.Empty(t, woken)
 					require.Len(t, rowsOf(store.Waits), 1)
-					require.ErrorContains(t, s.check(owner), "waits: its caches are not proven")
+					require.ErrorContains(t, store.gate(owner), "waits for a proof that the caches are as new as the start of leadership (nodes, for ")
 					prover.answer(fresh)
 					time.Sleep(retryStart)
 					synctest.Wait()
 				}
-				require.Equal(t, []types.NamespacedName{owner}, woken)
-				require.NoError(t, s.check(owner))
+				require.Equal(t, []string{"owner"}, woken)
+				require.NoError(t, store.gate(owner))
 				require.Zero(t, parked(t, "test", metrics.ForStart))
 			})
 		})

@@ -4,10 +4,16 @@
 package consistencystore
 
 import (
+	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
@@ -20,30 +26,77 @@ const (
 	holdAction    = ""
 )
 
-// hold is what one owner waits for: that caches are proven as of a time.
-type hold interface {
-	// list hands over the rows of the page: one for each cache that is waited for.
-	list(controller string, owner types.NamespacedName, out *stalenessz.Longest)
+// hold has an owner of the controller, or all owners, wait until the cache of a resource is proven as of a time.
+type hold struct {
+	reason   string
+	resource schema.GroupResource
+	// asOf is what is to be proven; zero: that is not known yet.
+	asOf time.Time
+	// since is when the wait began, and notBefore until when the server asks not to be tried again.
+	since, notBefore time.Time
+	// proof is the last answer.
+	proof freshness.Proof
+	// action, of a hold that puts off an action alone, is what its owner's next reconcile goes by: that asks for the proof.
+	action *refusal
 }
 
-// holds are the owners of one controller that wait for proofs, by the reason. Its lock may be taken with any other lock of the
-// package held, and no other is taken with it.
+// awaits says what has to happen.
+func (h *hold) awaits() string {
+	switch h.reason {
+	case holdStart:
+		return "a proof that the caches are as new as the start of leadership"
+	case holdUnsettled:
+		return "the outcome of a write whose answer was lost"
+	}
+	return "a proof that the cache is fresh"
+}
+
+// why says why it has not.
+func (h *hold) why() string {
+	early := time.Until(h.notBefore)
+	switch {
+	case early > 0:
+		return fmt.Sprintf("the server asks to wait for another %s", early.Round(100*time.Millisecond))
+	case h.asOf.IsZero() && h.reason == holdUnsettled:
+		return "the leader lease was not renewed since"
+	case h.proof.Outcome == "":
+		return "the cache is being proven"
+	}
+	return h.proof.String()
+}
+
+// heldError says what an owner that must not be reconciled waits for.
+type heldError struct {
+	owner types.NamespacedName
+	hold
+}
+
+func (e *heldError) Error() string {
+	return fmt.Sprintf("%s waits for %s (%s, for %s): %s", e.owner, e.awaits(), e.resource, time.Since(e.since).Round(time.Millisecond), e.why())
+}
+
+// Parked implements what consistency.Parked asks for.
+func (e *heldError) Parked() bool { return true }
+
+// holds are the owners of one controller that wait for proofs, by the reason, with a hold for each cache that one waits for. Its lock may
+// be taken with any other lock of the package held, and no other is taken with it. What is in it changes with the lock held alone.
 type holds struct {
-	mu         sync.Mutex
 	controller string
-	owners     map[string]map[types.NamespacedName]hold
+	// all has all owners wait; nil: nothing does.
+	all atomic.Pointer[hold]
+
+	mu     sync.Mutex
+	owners map[string]map[types.NamespacedName][]*hold
 }
 
 func newHolds(controller string) *holds {
-	return &holds{controller: controller, owners: map[string]map[types.NamespacedName]hold{holdStart: {}, holdUnsettled: {}, holdAction: {}}}
+	return &holds{controller: controller, owners: map[string]map[types.NamespacedName][]*hold{holdStart: {}, holdUnsettled: {}, holdAction: {}}}
 }
 
 // gate refuses an owner that a hold of the controller or of its own keeps from being reconciled.
 func (s *Store) gate(owner types.NamespacedName) error {
-	if s.start != nil {
-		if err := s.start.check(owner); err != nil {
-			return err
-		}
+	if err := s.held.refuse(owner); err != nil {
+		return err
 	}
 	if err := s.checkUnsettled(owner); err != nil {
 		return err
@@ -51,24 +104,59 @@ func (s *Store) gate(owner types.NamespacedName) error {
 	return s.Controller.EnsureReady(owner)
 }
 
-// park notes that the owner waits, unless it does already for that reason.
-func (l *holds) park(reason string, owner types.NamespacedName, h hold) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, parked := l.owners[reason][owner]; !parked {
-		l.owners[reason][owner] = h
-		l.count(reason)
+// refuse parks an owner if all wait.
+func (l *holds) refuse(owner types.NamespacedName) error {
+	if l.all.Load() == nil {
+		return nil
 	}
-}
-
-// parked is the owner's hold for that reason, nil if there is none.
-func (l *holds) parked(reason string, owner types.NamespacedName) hold {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.owners[reason][owner]
+	all := l.all.Load()
+	if all == nil {
+		return nil
+	}
+	if l.owners[all.reason][owner] == nil {
+		l.add(owner, &hold{reason: all.reason, since: time.Now()})
+	}
+	return &heldError{owner: owner, hold: *all}
 }
 
-// release forgets the owner's hold for that reason.
+// releaseAll ends the hold of all owners, and returns those that were parked.
+func (l *holds) releaseAll() map[types.NamespacedName][]*hold {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	reason := l.all.Swap(nil).reason
+	parked := l.owners[reason]
+	l.owners[reason] = map[types.NamespacedName][]*hold{}
+	l.count(reason)
+	return parked
+}
+
+// park notes that the owner waits by this hold, too.
+func (l *holds) park(owner types.NamespacedName, h *hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.add(owner, h)
+}
+
+// add is park with mu held.
+func (l *holds) add(owner types.NamespacedName, h *hold) {
+	l.owners[h.reason][owner] = append(l.owners[h.reason][owner], h)
+	l.count(h.reason)
+}
+
+// end takes one hold off the owner.
+func (l *holds) end(owner types.NamespacedName, h *hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := l.owners[h.reason]
+	if of[owner] = slices.DeleteFunc(of[owner], func(other *hold) bool { return other == h }); len(of[owner]) == 0 {
+		delete(of, owner)
+	}
+	l.count(h.reason)
+}
+
+// release forgets the owner's holds for that reason.
 func (l *holds) release(reason string, owner types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,14 +164,21 @@ func (l *holds) release(reason string, owner types.NamespacedName) {
 	l.count(reason)
 }
 
-// releaseAll forgets the holds for that reason, and returns them.
-func (l *holds) releaseAll(reason string) map[types.NamespacedName]hold {
+// putOff is the owner's action that waits for a proof, nil if there is none.
+func (l *holds) putOff(owner types.NamespacedName) *refusal {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	of := l.owners[reason]
-	l.owners[reason] = map[types.NamespacedName]hold{}
-	l.count(reason)
-	return of
+	for _, h := range l.owners[holdAction][owner] {
+		return h.action
+	}
+	return nil
+}
+
+// change calls f, which may change holds.
+func (l *holds) change(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
 }
 
 // count tells the metric of how many owners wait for that reason. mu must be held.
@@ -96,30 +191,60 @@ func (l *holds) count(reason string) {
 // lookedAtAtOnce is how many holds are looked at in one hold of the lock.
 const lookedAtAtOnce = 256
 
-// list hands over what all owners wait for. Owners that come or go meanwhile may be left out.
-func (l *holds) list(out *stalenessz.Longest) {
-	type parked struct {
+// each hands over what owners wait for, if wanted. Owners that come or go meanwhile may be left out.
+func (l *holds) each(wanted func(*hold) bool, visit func(types.NamespacedName, *hold)) {
+	type waiting struct {
 		owner types.NamespacedName
 		hold  hold
 	}
-	var found []parked
+	var found []waiting
+	looked := 0
 	flush := func() {
 		l.mu.Unlock()
-		for _, p := range found {
-			p.hold.list(l.controller, p.owner, out)
+		for i := range found {
+			visit(found[i].owner, &found[i].hold)
 		}
 		clear(found)
-		found = found[:0]
+		found, looked = found[:0], 0
 		l.mu.Lock()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, of := range l.owners {
-		for owner, h := range of { // A range goes on over a map that has changed.
-			if found = append(found, parked{owner, h}); len(found) >= lookedAtAtOnce {
+		for owner, holds := range of { // A range goes on over a map that has changed.
+			for _, h := range holds {
+				if looked++; !wanted(h) {
+					continue
+				}
+				one := waiting{owner, *h}
+				if all := l.all.Load(); all != nil && all.reason == h.reason {
+					one.hold.resource, one.hold.asOf, one.hold.proof = all.resource, all.asOf, all.proof
+				}
+				found = append(found, one)
+			}
+			if looked >= lookedAtAtOnce {
 				flush()
 			}
 		}
 	}
 	flush()
+}
+
+// list hands over the rows of the page.
+func (s *Store) list(out *stalenessz.Longest) {
+	s.held.each(func(h *hold) bool {
+		if h.action != nil {
+			return out.WantsAction(h.since)
+		}
+		return out.Wants(h.since)
+	}, func(owner types.NamespacedName, h *hold) {
+		awaits := h.awaits()
+		if h.action != nil {
+			awaits += ", " + s.purpose()
+			if shown, ok := s.shownStale(h.resource); ok {
+				h.proof = shown
+			}
+		}
+		out.Add(stalenessz.Wait{Controller: s.name, Owner: key(owner), Resource: h.resource, Since: h.since, For: awaits, Why: h.why()})
+	})
 }

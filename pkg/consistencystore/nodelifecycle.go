@@ -97,7 +97,7 @@ func (s *NodeStore) NodeBreaker(client clientset.Interface, grace time.Duration)
 		Budget: s.budget,
 		Report: s.report,
 	}))
-	return &nodeBreaker{Nodes: nodes, start: s.start}
+	return &nodeBreaker{Nodes: nodes, held: s.held}
 }
 
 // single begins a request that is not sent again if the server is busy: each sending is one of the budget.
@@ -130,7 +130,7 @@ var allNodes = types.NamespacedName{Name: "all nodes"}
 // nodeBreaker holds the first pass back until the caches are as new as the start of leadership.
 type nodeBreaker struct {
 	*nodebreaker.Nodes
-	start *start // nil: the first pass waits for nothing
+	held *holds
 
 	since sync.Once
 	until time.Time
@@ -138,14 +138,14 @@ type nodeBreaker struct {
 
 // BeginPass reports whether the pass may be made; see nodebreaker.Nodes.
 func (b *nodeBreaker) BeginPass(ctx context.Context) bool {
-	if b.start != nil && !b.start.done.Load() {
+	if b.held.all.Load() != nil {
 		b.since.Do(func() { b.until = time.Now().Add(startLimit) })
 		if time.Now().Before(b.until) {
-			_ = b.start.check(allNodes)
+			_ = b.held.refuse(allNodes)
 			klog.FromContext(ctx).Info("The first pass over the nodes waits until the caches are as new as the start of leadership", "atMost", startLimit)
 			return false
 		}
-		b.start.holds.release(holdStart, allNodes)
+		b.held.release(holdStart, allNodes)
 	}
 	return b.Nodes.BeginPass(ctx)
 }

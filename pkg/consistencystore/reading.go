@@ -19,11 +19,10 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 const (
-	// heldFirst is for how long a value is held back that there is none of yet.
-	heldFirst = 10 * time.Second
 	// briefly is how long a worker waits for the proof of a value.
 	briefly = 100 * time.Millisecond
 	// slowFor is for how long proofs count as slow after one that a worker has waited for and not had.
@@ -129,7 +128,7 @@ func (s *Store) ForgetReading(key string) {
 	for owner := range s.waiting[key] {
 		delete(s.ahead, owner)
 		delete(s.refused, owner)
-		if r, waits := s.held.parked(holdAction, owner).(*refusal); waits {
+		if r := s.held.putOff(owner); r != nil {
 			r.forgotten = true
 		}
 	}
@@ -228,12 +227,12 @@ func queueKey(owner types.NamespacedName) string {
 // Prove implements consistency.Pass. What is not followed is not proven. It returns nil, too, once the value was held back for
 // as long as one may be.
 func (r *reading) Prove(ctx context.Context, action string, resources ...schema.GroupResource) error {
-	return r.prove(ctx, action, heldUnknown, heldStale, resources)
+	return r.prove(ctx, action, rvtracker.OwnerLimits, resources)
 }
 
 // ProveFirst implements what consistency.ProveFirst asks for.
 func (r *reading) ProveFirst(ctx context.Context, action string, resources ...schema.GroupResource) error {
-	return r.prove(ctx, action, heldFirst, heldFirst, resources)
+	return r.prove(ctx, action, rvtracker.FirstValueLimits, resources)
 }
 
 // ProveExact implements what consistency.Dependents asks for: as Prove, by a proof that is no older than the reading.
@@ -244,7 +243,7 @@ func (r *reading) ProveExact(ctx context.Context, action string, resources ...sc
 	return r.Prove(ctx, action, resources...)
 }
 
-func (r *reading) prove(ctx context.Context, action string, unknown, stale time.Duration, resources []schema.GroupResource) error {
+func (r *reading) prove(ctx context.Context, action string, limits rvtracker.Limits, resources []schema.GroupResource) error {
 	s := r.store
 	if s.prover == nil {
 		return nil
@@ -267,14 +266,13 @@ func (r *reading) prove(ctx context.Context, action string, unknown, stale time.
 		return err
 	}
 	s.wasSlow()
-	waits, ok := s.held.parked(holdAction, owner).(*refusal)
-	limit := unknown
+	waits, stale := s.held.putOff(owner), false
 	for _, resource := range known {
-		if _, shown := s.shownStale(resource); shown {
-			limit = stale
-		}
+		_, shown := s.shownStale(resource)
+		stale = stale || shown
 	}
-	if !ok || time.Since(waits.since) < limit {
+	limit := limits.Of(stale)
+	if waits == nil || time.Since(waits.since) < limit {
 		return err
 	}
 	klog.FromContext(ctx).Info("A value was held back for as long as it may be, and is published though its cache is not proven fresh", "controller", s.name,

@@ -15,6 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 // verdicts proves each resource as it is told to. Who waits is let go after a second.
@@ -80,9 +81,9 @@ func TestAValueIsHeldForALimitedTime(t *testing.T) {
 		first bool
 		want  time.Duration
 	}{
-		"unknown":                  {proof: down, want: heldUnknown},
-		"stale":                    {proof: stale, want: heldStale},
-		"no value yet":             {proof: stale, first: true, want: heldFirst},
+		"unknown":                  {proof: down, want: rvtracker.OwnerLimits.Unknown},
+		"stale":                    {proof: stale, want: rvtracker.OwnerLimits.Stale},
+		"no value yet":             {proof: stale, first: true, want: rvtracker.FirstValueLimits.Unknown},
 		"nothing can ever be told": {proof: absent, want: goOnAfter},
 	} {
 		t.Run(name, func(t *testing.T) {

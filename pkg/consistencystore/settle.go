@@ -37,7 +37,7 @@ func (s *Store) startSettling(resource schema.GroupResource) {
 // a time, as of the last loss when it began, for all owners that had lost a write by then.
 func (s *Store) settle(ctx context.Context, resource schema.GroupResource, kick <-chan struct{}) {
 	for {
-		upTo, nextAt, more := s.unsettled.needed(resource)
+		upTo, nextAt, more := s.neededUpTo(resource)
 		switch {
 		case !more:
 			return
@@ -61,38 +61,15 @@ func (s *Store) settle(ctx context.Context, resource schema.GroupResource, kick 
 // settleUpTo proves a resource as of a loss, and ends early if nobody needs that any more. It gives up what no proof comes for,
 // though the server takes writes: without a leader lease, whose renewals show that, the time counts in which the server answers.
 func (s *Store) settleUpTo(ctx context.Context, resource schema.GroupResource, upTo time.Time) {
-	began, answered, told, limit := time.Now(), upTo, false, heldUnknown
-	for {
-		proof := s.prover.Prove(ctx, resource, upTo)
-		if ctx.Err() != nil {
-			return
-		}
-		switch {
-		case proof.Outcome == freshness.Stale:
-			limit = heldStale
-		case s.unsettled.renewed == nil && (proof.Reason == freshness.ReasonNoServer || proof.Reason == freshness.ReasonTimeout):
-			answered = time.Now()
-		}
-		given := !proof.Fresh() && (proof.Hopeless(began) || time.Since(answered) >= limit)
-		if proof.Fresh() || given {
-			settled := s.settleOwners(resource, upTo)
-			if given && len(settled) > 0 {
-				klog.FromContext(ctx).Info("The outcome of writes cannot be learned; reconciling their owners", "controller", s.name,
-					"owners", len(settled), "first", settled[0].name, "resource", resource, "proof", proof.String())
-			}
-			for _, o := range settled {
-				if given {
-					s.Untracked(o.name, o.uid)
-				}
-				if o.wake {
-					s.wake(o.name)
-				}
-			}
-			return
-		}
-		waiting, late := s.unsettled.note(resource, upTo, proof)
-		if waiting == 0 {
-			return
+	told, nobody := false, false
+	patience := &freshness.Patience{Limits: rvtracker.OwnerLimits, Since: upTo, Prove: s.prover.Prove, Pause: s.prover.Wait}
+	patience.Uncounted = func(proof freshness.Proof) bool {
+		return s.unsettled.renewed == nil && (proof.Reason == freshness.ReasonNoServer || proof.Reason == freshness.ReasonTimeout)
+	}
+	patience.Waiting = func(proof freshness.Proof) bool {
+		waiting, late := s.note(resource, upTo, proof)
+		if nobody = waiting == 0; nobody {
+			return false
 		}
 		if !told {
 			told = true
@@ -105,7 +82,24 @@ func (s *Store) settleUpTo(ctx context.Context, resource schema.GroupResource, u
 						SeenRV: s.caches[resource].LastStoreSyncResourceVersion(), Why: rvtracker.WhyUnsettled}})
 			}
 		}
-		s.prover.Wait(ctx, resource, proof)
+		return true
+	}
+	proof := patience.ProvenWithin(ctx, resource, upTo)
+	if ctx.Err() != nil || nobody {
+		return
+	}
+	settled := s.settleOwners(resource, upTo)
+	if !proof.Fresh() && len(settled) > 0 {
+		klog.FromContext(ctx).Info("The outcome of writes cannot be learned; reconciling their owners", "controller", s.name,
+			"owners", len(settled), "first", settled[0].name, "resource", resource, "proof", proof.String())
+	}
+	for _, o := range settled {
+		if !proof.Fresh() {
+			s.Untracked(o.name, o.uid)
+		}
+		if o.wake {
+			s.wake(o.name)
+		}
 	}
 }
 
@@ -118,17 +112,18 @@ type unsettledName struct {
 }
 
 // needs says that a parked owner may be tried again once the resource is proven as new as at. mu must be held.
-func (u *unsettledWrites) needs(o *unsettledOwner, resource schema.GroupResource, now time.Time) (at time.Time, ok bool) {
+func (s *Store) needs(o *unsettledOwner, resource schema.GroupResource, now time.Time) (at time.Time, ok bool) {
 	lost, ok := o.lost[resource]
-	if !ok || !o.parked || o.notBefore.After(now) || !u.follow(o) {
+	if !ok || !o.parked || o.notBefore.After(now) || !s.follow(o) {
 		return at, false
 	}
-	return o.asOf(lost), true
+	return lost.asOf, true
 }
 
-// needed returns as of when the resource has to be proven for all parked owners that may be tried again, or zero and when
+// neededUpTo returns as of when the resource has to be proven for all parked owners that may be tried again, or zero and when
 // there is such an owner. Without any parked owner the goroutine that asks has to end.
-func (u *unsettledWrites) needed(resource schema.GroupResource) (upTo, nextAt time.Time, more bool) {
+func (s *Store) neededUpTo(resource schema.GroupResource) (upTo, nextAt time.Time, more bool) {
+	u := &s.unsettled
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := time.Now()
@@ -137,7 +132,7 @@ func (u *unsettledWrites) needed(resource schema.GroupResource) (upTo, nextAt ti
 			continue
 		}
 		more = true
-		if at, ok := u.needs(o, resource, now); ok {
+		if at, ok := s.needs(o, resource, now); ok {
 			if at.After(upTo) {
 				upTo = at
 			}
@@ -165,11 +160,11 @@ func (s *Store) settleOwners(resource schema.GroupResource, upTo time.Time) (set
 	defer u.mu.Unlock()
 	now := time.Now()
 	for name, o := range u.owners {
-		at, ok := u.needs(o, resource, now)
+		at, ok := s.needs(o, resource, now)
 		if !ok || at.After(upTo) {
 			continue
 		}
-		delete(o.lost, resource)
+		s.settledOf(name, o, resource)
 		settled = append(settled, unsettledName{name: name, uid: o.uid, wake: len(o.lost) == 0})
 		if len(o.lost) == 0 {
 			s.settled(name)
@@ -180,16 +175,17 @@ func (s *Store) settleOwners(resource schema.GroupResource, upTo time.Time) (set
 
 // note keeps why the outcome of the losses up to a time is not known. It returns how many owners that concerns, and those
 // of them that have to be reported now.
-func (u *unsettledWrites) note(resource schema.GroupResource, upTo time.Time, proof freshness.Proof) (waiting int, late []unsettledName) {
+func (s *Store) note(resource schema.GroupResource, upTo time.Time, proof freshness.Proof) (waiting int, late []unsettledName) {
+	u := &s.unsettled
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := time.Now()
 	for name, o := range u.owners {
-		at, ok := u.needs(o, resource, now)
+		at, ok := s.needs(o, resource, now)
 		if !ok {
 			continue
 		}
-		o.last = proof
+		s.held.change(func() { o.lost[resource].proof = proof })
 		if at.After(upTo) {
 			continue
 		}

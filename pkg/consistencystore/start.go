@@ -5,131 +5,63 @@ package consistencystore
 
 import (
 	"context"
-	"fmt"
-	"sync"
-	"sync/atomic"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
-	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 // retryStart is how often the caches are looked at before a controller's first reconcile.
 const retryStart = 100 * time.Millisecond
 
-// start holds a controller's first reconciles back until its caches are proven to be as new as the
-// moment at which this process became leader: what an earlier leader wrote is recorded nowhere else
-// (gap 17). An informer's first list is a consistent read with WatchList; without it, or when it falls
-// back, it may be answered by an apiserver that lags.
-type start struct {
-	holds *holds
-	done  atomic.Bool
-
-	mu     sync.Mutex
-	behind freshness.Proof
+// holdStartOf has all owners wait until the controller's caches are proven to be as new as the moment at which this process became
+// leader: what an earlier leader wrote is recorded nowhere else (gap 17). An informer's first list is a consistent read with WatchList;
+// without it, or when it falls back, it may be answered by an apiserver that lags.
+func (l *holds) holdStartOf(since time.Time) *hold {
+	all := &hold{reason: holdStart, asOf: since, since: since}
+	l.all.Store(all)
+	return all
 }
 
-// startHold is an owner that waits since a time.
-type startHold struct {
-	start *start
-	since time.Time
-}
-
-func (h startHold) list(controller string, owner types.NamespacedName, out *stalenessz.Longest) {
-	if !out.Wants(h.since) {
-		return
-	}
-	h.start.mu.Lock()
-	behind := h.start.behind
-	h.start.mu.Unlock()
-	out.Add(stalenessz.Wait{
-		Controller: controller, Owner: key(owner), Resource: behind.Resource.GroupResource(), Since: h.since,
-		For: "a proof that the caches are as new as the start of leadership", Why: behind.String(),
-	})
-}
-
-// startError says that an owner waits for the first proof.
-type startError struct {
-	owner types.NamespacedName
-	proof freshness.Proof
-}
-
-func (e *startError) Error() string {
-	return fmt.Sprintf("%s waits: its caches are not proven as new as the start of leadership: %s", e.owner, e.proof)
-}
-
-// Parked implements what consistency.Parked asks for.
-func (e *startError) Parked() bool { return true }
-
-// check returns nil once the caches are proven, and parks the owner before that.
-func (s *start) check(owner types.NamespacedName) error {
-	if s.done.Load() {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.done.Load() {
-		return nil
-	}
-	s.holds.park(holdStart, owner, startHold{s, time.Now()})
-	return &startError{owner: owner, proof: s.behind}
-}
-
-// run proves the caches of the resources one by one, then wakes who waited. It gives up on a resource
-// of which nothing can ever be proven, or could be for long.
-func (s *start) run(ctx context.Context, p Prover, since time.Time, resources []schema.GroupResource, wake func(types.NamespacedName)) {
+// start proves the caches of the resources one by one, then wakes who waited by the hold. It gives up on a resource of which nothing
+// can ever be proven, or could be for long. All resources together are waited for, from the last time that one had no first list: until
+// then no controller starts on it.
+func (s *Store) start(ctx context.Context, p Prover, all *hold, resources []schema.GroupResource) {
 	logger := klog.FromContext(ctx)
-	began := time.Now()
-	for _, resource := range resources {
-		if err := s.prove(ctx, p, since, resource, &began); err != nil {
-			if ctx.Err() != nil {
-				return
+	patience := &freshness.Patience{
+		Limits: rvtracker.OwnerLimits, Since: time.Now(), Prove: p.Prove,
+		Pause: func(ctx context.Context, _ schema.GroupResource, proof freshness.Proof) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(max(retryStart, proof.RetryAfter)):
 			}
-			logger.Error(err, "A cache cannot be proven as new as the start of leadership; reconciling without the proof", "controller", s.holds.controller, "resource", resource)
-		}
+		},
+		Uncounted: func(proof freshness.Proof) bool { return proof.Reason == freshness.ReasonNotSynced },
 	}
-	logger.V(2).Info("Caches are proven as new as the start of leadership", "controller", s.holds.controller, "after", time.Since(since))
-	s.mu.Lock()
-	s.done.Store(true)
-	s.mu.Unlock()
-	for owner := range s.holds.releaseAll(holdStart) {
-		wake(owner)
-	}
-}
-
-// prove returns nil once the cache is proven. All resources together are waited for since began, which is put off while one
-// is seen to have no first list: until then no controller starts on it.
-func (s *start) prove(ctx context.Context, p Prover, since time.Time, resource schema.GroupResource, began *time.Time) error {
-	asked, told, limit := time.Now(), false, heldUnknown
-	for {
-		proof := p.Prove(ctx, resource, since)
-		if proof.Reason == freshness.ReasonNotSynced {
-			*began = time.Now()
+	for _, resource := range resources {
+		told := false
+		patience.Waiting = func(proof freshness.Proof) bool {
+			s.held.change(func() { all.resource, all.proof = resource, proof })
+			if !told && proof.Outcome == freshness.Stale {
+				told = true
+				logger.Info("A cache is older than the start of leadership; the controllers that read it wait", "resource", resource, "proof", proof.String())
+			}
+			return true
 		}
-		if proof.Outcome == freshness.Stale {
-			limit = heldStale
-		}
-		left := limit - time.Since(*began)
+		proof := patience.ProvenWithin(ctx, resource, all.asOf)
 		switch {
-		case proof.Fresh():
-			return nil
-		case proof.Hopeless(asked), left <= 0:
-			return fmt.Errorf("%s", proof)
-		case !told && proof.Outcome == freshness.Stale:
-			told = true
-			klog.FromContext(ctx).Info("A cache is older than the start of leadership; the controllers that read it wait", "resource", resource, "proof", proof.String())
+		case ctx.Err() != nil:
+			return
+		case !proof.Fresh():
+			logger.Error(errors.New(proof.String()), "A cache cannot be proven as new as the start of leadership; reconciling without the proof", "controller", s.name, "resource", resource)
 		}
-		s.mu.Lock()
-		s.behind = proof
-		s.mu.Unlock()
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(min(max(retryStart, proof.RetryAfter), left)):
-		}
+	}
+	logger.V(2).Info("Caches are proven as new as the start of leadership", "controller", s.name, "after", time.Since(all.asOf))
+	for owner := range s.held.releaseAll() {
+		s.wake(owner)
 	}
 }

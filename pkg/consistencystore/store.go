@@ -26,7 +26,6 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
-	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 const (
@@ -55,7 +54,6 @@ type Store struct {
 	prover Prover                      // nil: nothing is proven
 	live   *Live                       // nil: proofs alone count
 	report func(rvtracker.StaleReport) // nil: nobody is told of long waits
-	start  *start                      // nil: the first reconcile waits for nothing
 	caches map[schema.GroupResource]consistency.LastSyncRVGetter
 	// register has the prover look at a cache that is followed; nil: it does already.
 	register func(resource schema.GroupResource, store cache.Store) error
@@ -101,40 +99,22 @@ type ahead struct {
 	proofs    map[schema.GroupResource]freshness.Proof // nil: not proven yet
 }
 
-// refusal is why an owner waits for a proof, and since when it has had none.
+// refusal is a hold that puts off an action, and lets the rest of the reconcile go on. No proof is made for it: the owner comes back
+// when there may be one, and its reconcile asks again, for a proof of what it reads then. So its asOf, unless zero, is what proofs were
+// asked for that have taken too long to wait for, and it outlasts its end.
 type refusal struct {
-	resource schema.GroupResource
-	proof    freshness.Proof
-	since    time.Time
-	ended    time.Time
-	// asOf, unless zero, is what proofs were asked for that have taken too long to wait for.
-	asOf time.Time
+	hold
+	ended time.Time
 	// counted are what the value was computed from, if they are proven as of when it was.
 	counted *tally
 	// stale is when the server had, of each cache that was stale in this wait, what the first proof found missing.
 	stale map[schema.GroupResource]time.Time
 	// refuted is the version of the cache that a live read has contradicted; empty: none has.
 	refuted string
-	// by is whose action it is.
-	by *Store
 	// forgotten says that its object has gone meanwhile: the wait leaves nothing behind.
 	forgotten bool
 	// decided says that the action was taken by a live read meanwhile: the end of the wait brings nobody back.
 	decided bool
-}
-
-func (r *refusal) list(controller string, owner types.NamespacedName, out *stalenessz.Longest) {
-	if !out.WantsAction(r.since) {
-		return
-	}
-	proof := r.proof
-	if shown, ok := r.by.shownStale(r.resource); ok {
-		proof = shown
-	}
-	out.Add(stalenessz.Wait{
-		Controller: controller, Owner: key(owner), Resource: r.resource, Since: r.since,
-		For: "a proof that the cache is fresh, " + r.by.purpose(), Why: proof.String(),
-	})
 }
 
 // OnReady sets where the keys of owners go that waited.
@@ -342,7 +322,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		switch {
 		case slow:
 			s.wasSlow()
-			s.await(ctx, owner.Name, &refusal{resource: resource, proof: proof, asOf: asOf[resource], counted: began.counted}, func() (proven bool) {
+			s.await(ctx, owner.Name, &refusal{hold: hold{resource: resource, proof: proof, asOf: asOf[resource]}, counted: began.counted}, func() (proven bool) {
 				if proven = rest(); proven {
 					s.proveNextAhead(owner.Name, resources, asOf) // The owner may have to queue for longer than the proofs are good.
 				} else if late, stale := s.shownStale(resource); stale {
@@ -498,7 +478,7 @@ func (s *Store) provenAhead(owner types.NamespacedName) map[schema.GroupResource
 // retry puts the owner back on the queue once the cache has what it lacked, or, if that cannot be said, when the server may
 // answer again.
 func (s *Store) retry(ctx context.Context, owner types.NamespacedName, resource schema.GroupResource, proof freshness.Proof) {
-	s.await(ctx, owner, &refusal{resource: resource, proof: proof}, func() bool {
+	s.await(ctx, owner, &refusal{hold: hold{resource: resource, proof: proof}}, func() bool {
 		s.prover.Wait(ctx, resource, proof)
 		return false
 	})
@@ -509,14 +489,14 @@ func (s *Store) retry(ctx context.Context, owner types.NamespacedName, resource 
 func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *refusal, wait func() (proven bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if parked, waits := s.held.parked(holdAction, owner).(*refusal); waits {
+	if parked := s.held.putOff(owner); parked != nil {
 		parked.decided = false
 		return
 	}
 	if s.refused == nil {
 		s.refused = map[types.NamespacedName]*refusal{}
 	}
-	r.since, r.by, r.stale = time.Now(), s, map[schema.GroupResource]time.Time{}
+	r.reason, r.action, r.since, r.stale = holdAction, r, time.Now(), map[schema.GroupResource]time.Time{}
 	if r.proof.Outcome == freshness.Stale {
 		r.stale[r.resource] = r.proof.At
 	}
@@ -524,7 +504,7 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *refusa
 		r.since, r.refuted = earlier.since, earlier.refuted
 		maps.Copy(r.stale, earlier.stale)
 	}
-	s.held.park(holdAction, owner, r)
+	s.held.park(owner, &r.hold)
 	klog.FromContext(ctx).Info("Put off a disruptive action until a cache is proven fresh", "owner", owner, "resource", r.resource, "proof", r.proof.String())
 	go func() {
 		proven := wait()

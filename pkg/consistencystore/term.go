@@ -91,11 +91,10 @@ func (t *Term) New(ctx context.Context, controller string, stores map[schema.Gro
 	slices.SortFunc(resources, byName)
 	metrics.Tracker{}.Init(controller, seriesValues, resources...)
 	s.prover, s.live, s.budget, s.reports = &answers{Prover: t.Prover}, t.Live, t.Budget, t.Reports
-	s.start = &start{holds: s.held}
 	if t.Leadership != nil {
 		s.unsettled.renewed = t.Leadership.Renewed
 	}
-	go s.start.run(ctx, t.Prover, t.Since, resources, s.wake)
+	go s.start(ctx, t.Prover, s.held.holdStartOf(t.Since), resources)
 	switch controller {
 	case cronJob:
 		s.brief = true

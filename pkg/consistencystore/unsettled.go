@@ -4,16 +4,13 @@
 package consistencystore
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
-	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
@@ -45,46 +42,19 @@ type unsettledWrites struct {
 
 // unsettledOwner waits for proofs, once it is to be reconciled again.
 type unsettledOwner struct {
-	uid  types.UID
-	lost map[schema.GroupResource]time.Time // the last loss of each resource
-	// latest is the last loss of all, and followed when a write that was sent after it was known to be made; zero if none is.
-	latest, followed time.Time
-	// parked is set once the owner was refused: it is proven for, and has to be woken.
+	uid types.UID
+	// lost has a hold for the last loss of each resource. Its asOf is zero until a later write is known to be made, if that can be known.
+	lost map[schema.GroupResource]*hold
+	// latest is the last loss of all, and followed says that a write which was sent after it is known to be made.
+	latest   time.Time
+	followed bool
+	// parked is set once the owner was refused, since then: it is proven for, and has to be woken.
 	parked   bool
-	since    time.Time // when it was parked
+	since    time.Time
 	reported bool
 	// notBefore is when the server lets it be tried again.
 	notBefore time.Time
-	last      freshness.Proof
 }
-
-// unsettledError says that an owner waits to learn what became of a write.
-type unsettledError struct {
-	owner    types.NamespacedName
-	resource schema.GroupResource
-	since    time.Time
-	proof    freshness.Proof
-	// retryIn is for how long the server has asked not to be tried again.
-	retryIn time.Duration
-	// followed says that a later write is known to be made.
-	followed bool
-}
-
-func (e *unsettledError) Error() string {
-	if e.retryIn > 0 {
-		return fmt.Sprintf("%s waits: the answer to a write of %s was lost %s ago, and the server asks to wait for another %s",
-			e.owner, e.resource, time.Since(e.since).Round(time.Millisecond), e.retryIn.Round(time.Millisecond))
-	}
-	if !e.followed {
-		return fmt.Sprintf("%s waits: the answer to a write of %s was lost %s ago, and the leader lease was not renewed since",
-			e.owner, e.resource, time.Since(e.since).Round(time.Millisecond))
-	}
-	return fmt.Sprintf("%s waits: the answer to a write of %s was lost %s ago, and the cache is not proven as new as that: %s",
-		e.owner, e.resource, time.Since(e.since).Round(time.Millisecond), e.proof)
-}
-
-// Parked implements what consistency.Parked asks for.
-func (e *unsettledError) Parked() bool { return true }
 
 // checkUnsettled refuses an owner with an unsettled write, and has it woken when that is settled. What is proven
 // already settles it at no cost: by the time of a retry with backoff that is the usual case.
@@ -96,10 +66,10 @@ func (s *Store) checkUnsettled(owner types.NamespacedName) error {
 	if o == nil {
 		return nil
 	}
-	early, followed := time.Until(o.notBefore), u.follow(o)
-	for resource, at := range o.lost {
-		if proof, ok := s.prover.Known(resource); ok && followed && !proof.At.Before(o.asOf(at)) && early <= 0 {
-			delete(o.lost, resource)
+	followed := s.follow(o)
+	for resource, h := range o.lost {
+		if proof, ok := s.prover.Known(resource); ok && followed && !proof.At.Before(h.asOf) && !o.notBefore.After(time.Now()) {
+			s.settledOf(owner, o, resource)
 		}
 	}
 	if len(o.lost) == 0 {
@@ -107,30 +77,25 @@ func (s *Store) checkUnsettled(owner types.NamespacedName) error {
 		return nil
 	}
 	s.park(owner, o)
-	for resource, at := range o.lost {
-		return &unsettledError{owner: owner, resource: resource, since: at, proof: o.last, retryIn: early, followed: followed}
+	for _, h := range o.lost {
+		return &heldError{owner: owner, hold: *h}
 	}
 	return nil
 }
 
-// follow reports whether a write that was sent after the owner's last loss is known to be made, if that can be known. mu must
-// be held.
-func (u *unsettledWrites) follow(o *unsettledOwner) bool {
-	if u.renewed == nil {
-		return true
+// follow reports whether a write that was sent after the owner's last loss is known to be made, if that can be known. The set's mu
+// must be held.
+func (s *Store) follow(o *unsettledOwner) bool {
+	renewed := s.unsettled.renewed
+	if renewed != nil && !o.followed && renewed().After(o.latest) {
+		o.followed = true
+		s.held.change(func() {
+			for _, h := range o.lost {
+				h.asOf = time.Now()
+			}
+		})
 	}
-	if o.followed.IsZero() && u.renewed().After(o.latest) {
-		o.followed = time.Now()
-	}
-	return !o.followed.IsZero()
-}
-
-// asOf is what has to be proven of a loss.
-func (o *unsettledOwner) asOf(lost time.Time) time.Time {
-	if o.followed.After(lost) {
-		return o.followed
-	}
-	return lost
+	return renewed == nil || o.followed
 }
 
 // park has the owner proven for and woken. The set's mu must be held.
@@ -139,8 +104,8 @@ func (s *Store) park(owner types.NamespacedName, o *unsettledOwner) {
 		return
 	}
 	o.parked, o.since = true, time.Now()
-	s.held.park(holdUnsettled, owner, unsettledHold{&s.unsettled, o})
-	for resource := range o.lost {
+	for resource, h := range o.lost {
+		s.held.park(owner, h)
 		s.startSettling(resource)
 	}
 }
@@ -158,42 +123,19 @@ func (s *Store) clearUnsettled(owner types.NamespacedName, uid types.UID) (wake 
 	return wake
 }
 
-// settled forgets an owner's unsettled writes. The set's mu must be held.
+// settledOf forgets an owner's loss of one resource, and settled those of all. The set's mu must be held.
+func (s *Store) settledOf(owner types.NamespacedName, o *unsettledOwner, resource schema.GroupResource) {
+	if o.parked {
+		s.held.end(owner, o.lost[resource])
+	}
+	delete(o.lost, resource)
+}
+
 func (s *Store) settled(owner types.NamespacedName) {
 	if s.unsettled.owners[owner].parked {
 		s.held.release(holdUnsettled, owner)
 	}
 	delete(s.unsettled.owners, owner)
-}
-
-// unsettledHold is an owner that is refused until it is known what became of its writes.
-type unsettledHold struct {
-	writes *unsettledWrites
-	owner  *unsettledOwner
-}
-
-func (h unsettledHold) list(controller string, owner types.NamespacedName, out *stalenessz.Longest) {
-	h.writes.mu.Lock()
-	defer h.writes.mu.Unlock()
-	for resource, at := range h.owner.lost {
-		if out.Wants(at) {
-			out.Add(stalenessz.Wait{Controller: controller, Owner: key(owner), Resource: resource, Since: at, For: "the outcome of a write whose answer was lost",
-				Why: whyUnsettled(h.owner.last, time.Until(h.owner.notBefore), h.writes.follow(h.owner))})
-		}
-	}
-}
-
-// whyUnsettled says why the outcome is not known yet, by the last proof and how long the server asks to wait.
-func whyUnsettled(last freshness.Proof, early time.Duration, followed bool) string {
-	switch {
-	case early > 0:
-		return fmt.Sprintf("the server asks to wait for another %s", early.Round(100*time.Millisecond))
-	case !followed:
-		return "the leader lease was not renewed since"
-	case last.Outcome == "":
-		return "the cache is being proven as new as the loss"
-	}
-	return last.String()
 }
 
 // maxRetries is how often client-go sends a request again before it tells the controller of the error.
@@ -226,14 +168,10 @@ func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resour
 			}
 			s.settled(owner)
 		}
-		o = &unsettledOwner{uid: ownerUID, lost: map[schema.GroupResource]time.Time{}}
+		o = &unsettledOwner{uid: ownerUID, lost: map[schema.GroupResource]*hold{}}
 		u.owners[owner] = o
 	}
-	o.latest, o.followed = time.Now(), time.Time{}
-	o.lost[resource] = o.latest
-	if o.parked {
-		s.startSettling(resource)
-	}
+	s.lose(owner, o, resource)
 	if retry == transport.NeverRetried {
 		return true, false
 	}
@@ -246,9 +184,39 @@ func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resour
 	}
 	if at := time.Now().Add(retry); at.After(o.notBefore) {
 		o.notBefore = at
+		s.held.change(func() {
+			for _, h := range o.lost {
+				h.notBefore = at
+			}
+		})
 	}
 	s.park(owner, o)
 	return true, true
+}
+
+// lose notes a loss of the resource, now. The set's mu must be held.
+func (s *Store) lose(owner types.NamespacedName, o *unsettledOwner, resource schema.GroupResource) {
+	o.latest, o.followed = time.Now(), false
+	h, known := o.lost[resource]
+	if !known {
+		h = &hold{reason: holdUnsettled, resource: resource, notBefore: o.notBefore}
+		o.lost[resource] = h
+	}
+	s.held.change(func() {
+		h.since, h.asOf = o.latest, o.latest
+		if s.unsettled.renewed != nil {
+			for _, h := range o.lost {
+				h.asOf = time.Time{}
+			}
+		}
+	})
+	if !o.parked {
+		return
+	}
+	if !known {
+		s.held.park(owner, h)
+	}
+	s.startSettling(resource)
 }
 
 // created forgets how often the owner's creations had failed.

@@ -102,7 +102,7 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		store.Unsettled(owner, "uid", pods, transport.NeverRetried)
 		first := time.Now()
 		err := store.EnsureReady(owner)
-		require.ErrorContains(t, err, "the answer to a write of pods was lost")
+		require.ErrorContains(t, err, "waits for the outcome of a write whose answer was lost (pods, for ")
 		require.True(t, consistency.Parked(err))
 		require.NoError(t, store.EnsureReady(types.NamespacedName{Name: "other"}))
 		time.Sleep(30 * time.Second)
@@ -267,11 +267,11 @@ func TestOutcomesAreNotWaitedForWithoutEnd(t *testing.T) {
 		lease  bool
 		after  time.Duration
 	}{
-		"stale":                         {proofs: []freshness.Proof{stale}, after: heldStale},
-		"refused":                       {proofs: []freshness.Proof{throttled}, after: heldUnknown},
-		"no server":                     {proofs: []freshness.Proof{down, throttled}, after: 10*time.Minute + heldUnknown},
-		"no answer":                     {proofs: []freshness.Proof{{Outcome: freshness.Unknown, Reason: freshness.ReasonTimeout}, throttled}, after: 10*time.Minute + heldUnknown},
-		"no answer, but to the renewal": {proofs: []freshness.Proof{down}, lease: true, after: heldUnknown},
+		"stale":                         {proofs: []freshness.Proof{stale}, after: rvtracker.OwnerLimits.Stale},
+		"refused":                       {proofs: []freshness.Proof{throttled}, after: rvtracker.OwnerLimits.Unknown},
+		"no server":                     {proofs: []freshness.Proof{down, throttled}, after: 10*time.Minute + rvtracker.OwnerLimits.Unknown},
+		"no answer":                     {proofs: []freshness.Proof{{Outcome: freshness.Unknown, Reason: freshness.ReasonTimeout}, throttled}, after: 10*time.Minute + rvtracker.OwnerLimits.Unknown},
+		"no answer, but to the renewal": {proofs: []freshness.Proof{down}, lease: true, after: rvtracker.OwnerLimits.Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -31,7 +31,7 @@ func (s *Store) Waits(out *stalenessz.Longest) {
 			For: fmt.Sprintf("%s, the cache is at %q", w.Awaits(), w.SeenRV), Why: why(w),
 		})
 	})
-	s.held.list(out)
+	s.list(out)
 	s.mu.Lock()
 	guards := s.guards
 	s.mu.Unlock()

@@ -17,14 +17,11 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 const (
-	// startUnknown and startStale are how long after its first list a cache is waited for of which nothing can be proven, and
-	// one that was shown to be stale. Then its controllers start on what it has, as upstream's.
-	startUnknown = 10 * time.Second
-	startStale   = time.Minute
 	// startFences is how long the informers' start may wait for the fences that were sent when the controllers asked for
 	// them: a first list that is sent after its fence was answered is proven by it.
 	startFences = 500 * time.Millisecond
@@ -205,7 +202,7 @@ func (c *startCache) run(of typeOrResource) {
 	case <-ctx.Done():
 		return
 	}
-	for asked := time.Now(); err != nil && !meta.IsNoMatchError(err) && time.Since(asked) < startUnknown; {
+	for asked := time.Now(); err != nil && !meta.IsNoMatchError(err) && time.Since(asked) < rvtracker.StartLimits.Unknown; {
 		select {
 		case <-time.After(time.Second):
 			gvr, err = c.register(ctx, of)
@@ -218,12 +215,12 @@ func (c *startCache) run(of typeOrResource) {
 		close(c.opened)
 		return
 	}
-	proof, proven := c.prove(ctx, gvr.GroupResource())
+	proof := c.prove(ctx, gvr.GroupResource())
 	if ctx.Err() != nil {
 		return
 	}
 	metrics.StartProof(gvr.GroupResource(), string(proof.Outcome))
-	if !proven {
+	if !proof.Fresh() {
 		klog.FromContext(ctx).Error(nil, "A cache is not proven as new as the start of leadership; controllers start on it as upstream's",
 			"resource", gvr.GroupResource(), "controllers", c.names(), "proof", proof.String())
 	}
@@ -255,43 +252,36 @@ func (c *startCache) names() []string {
 }
 
 // prove returns once the cache is proven, nothing can ever be proven of it, or it has been waited for long enough.
-func (c *startCache) prove(ctx context.Context, resource schema.GroupResource) (proof freshness.Proof, proven bool) {
+func (c *startCache) prove(ctx context.Context, resource schema.GroupResource) freshness.Proof {
 	logger := klog.FromContext(ctx)
-	began, stale := time.Now(), freshness.Proof{}
+	began, told := time.Now(), false
 	c.mu.Lock()
 	c.synced = began
 	c.mu.Unlock()
-	limit := began.Add(startUnknown)
-	for {
-		asking, cancel := context.WithDeadline(ctx, limit)
-		proof = c.all.opts.Prove(asking, resource, c.all.opts.Since)
-		cancel()
-		if proof.Fresh() {
-			logger.V(2).Info("A cache is proven as new as the start of leadership", "resource", resource, "after", time.Since(c.all.opts.Since), "waited", time.Since(began))
-			return proof, true
-		}
-		if proof.Outcome == freshness.Stale {
-			if stale.Outcome == "" {
+	patience := &freshness.Patience{
+		Limits: rvtracker.StartLimits, Since: began, Prove: c.all.opts.Prove, Cut: true,
+		Pause: func(ctx context.Context, resource schema.GroupResource, proof freshness.Proof) {
+			c.all.opts.Wait(ctx, resource, proof)
+			select {
+			case <-ctx.Done():
+			case <-time.After(retry): // At least, whatever wait says.
+			}
+		},
+		Waiting: func(proof freshness.Proof) bool {
+			if !told && proof.Outcome == freshness.Stale {
+				told = true
 				logger.Info("A cache is older than the start of leadership; controllers wait for it before they start", "resource", resource,
 					"controllers", c.names(), "proof", proof.String())
 			}
-			stale, limit = proof, began.Add(startStale)
-		}
-		if stale.Outcome != "" {
-			proof = stale // It stays so until a proof, whatever fails meanwhile.
-		}
-		if ctx.Err() != nil || proof.Hopeless(began) || !time.Now().Before(limit) {
-			return proof, false
-		}
-		c.mu.Lock()
-		c.behind = proof
-		c.mu.Unlock()
-		waiting, cancel := context.WithDeadline(ctx, limit)
-		c.all.opts.Wait(waiting, resource, proof)
-		select {
-		case <-waiting.Done():
-		case <-time.After(retry): // At least, whatever wait says.
-		}
-		cancel()
+			c.mu.Lock()
+			c.behind = proof
+			c.mu.Unlock()
+			return true
+		},
 	}
+	proof := patience.ProvenWithin(ctx, resource, c.all.opts.Since)
+	if proof.Fresh() {
+		logger.V(2).Info("A cache is proven as new as the start of leadership", "resource", resource, "after", time.Since(c.all.opts.Since), "waited", time.Since(began))
+	}
+	return proof
 }

@@ -270,8 +270,8 @@ var all = []Mutant{
 	},
 	{
 		Name: "start-proof", Protection: "caches are proven as new as the start of leadership before the first reconcile", File: gate,
-		Old: "if s.start != nil {",
-		New: "if s.start != nil && false {",
+		Old: "if err := s.held.refuse(owner); err != nil {",
+		New: "if err := s.held.refuse(owner); err != nil && false {",
 	},
 	{
 		Name: "start-informers", Protection: "controllers start only once their caches are proven as new as the start of leadership", File: "pkg/sharedinformers/start.go",

@@ -159,16 +159,16 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "followed", Protection: "the outcome of a lost write is not settled before a later write was made", File: "pkg/consistencystore/unsettled.go",
-			Old: "	return !o.followed.IsZero()\n",
+			Old: "	return renewed == nil || o.followed\n",
 			New: "	return true\n",
 		},
 		Package: "pkg/consistencystore", Test: "TestALostWriteIsFollowedByAnother/leader_election",
 	},
 	{
 		Mutant: Mutant{
-			Name: "lost-listed", Protection: "owners that wait for the outcome of a lost write are on /stalenessz", File: "pkg/consistencystore/unsettled.go",
-			Old: "		if out.Wants(at) {\n",
-			New: "		if out.Wants(at) && false {\n",
+			Name: "lost-listed", Protection: "owners that wait for the outcome of a lost write are on /stalenessz", File: "pkg/consistencystore/holds.go",
+			Old: "		return out.Wants(h.since)\n",
+			New: "		return out.Wants(h.since) && h.reason != holdUnsettled\n",
 		},
 		Package: "pkg/consistencystore", Test: "TestLostAnswersAreListed",
 	},
