@@ -15,15 +15,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
-	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
-)
-
-// Why owners wait, as the metric of parked owners counts them. An owner that puts off a disruptive action is not counted: the rest
-// of its reconcile goes on. Those that wait for own writes, rewinds and relists are the tracker's.
-const (
-	holdStart     = metrics.ForStart
-	holdUnsettled = metrics.ForUnsettled
-	holdAction    = ""
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 // hold has an owner of the controller, or all owners, wait until the cache of a resource is proven as of a time.
@@ -43,26 +35,26 @@ type hold struct {
 // awaits says what has to happen.
 func (h *hold) awaits() string {
 	switch h.reason {
-	case holdStart:
+	case rvtracker.ForStart:
 		return "a proof that the caches are as new as the start of leadership"
-	case holdUnsettled:
+	case rvtracker.ForUnsettled:
 		return "the outcome of a write whose answer was lost"
 	}
 	return "a proof that the cache is fresh"
 }
 
-// why says why it has not.
-func (h *hold) why() string {
+// why says why it has not, by the last answer.
+func (h *hold) why(proof freshness.Proof) string {
 	early := time.Until(h.notBefore)
 	switch {
 	case early > 0:
 		return fmt.Sprintf("the server asks to wait for another %s", early.Round(100*time.Millisecond))
-	case h.asOf.IsZero() && h.reason == holdUnsettled:
+	case h.asOf.IsZero() && h.reason == rvtracker.ForUnsettled:
 		return "the leader lease was not renewed since"
-	case h.proof.Outcome == "":
+	case proof.Outcome == "":
 		return "the cache is being proven"
 	}
-	return h.proof.String()
+	return proof.String()
 }
 
 // heldError says what an owner that must not be reconciled waits for.
@@ -72,14 +64,14 @@ type heldError struct {
 }
 
 func (e *heldError) Error() string {
-	return fmt.Sprintf("%s waits for %s (%s, for %s): %s", e.owner, e.awaits(), e.resource, time.Since(e.since).Round(time.Millisecond), e.why())
+	return fmt.Sprintf("%s waits for %s (%s, for %s): %s", e.owner, e.awaits(), e.resource, time.Since(e.since).Round(time.Millisecond), e.why(e.proof))
 }
 
 // Parked implements what consistency.Parked asks for.
 func (e *heldError) Parked() bool { return true }
 
-// holds are the owners of one controller that wait for proofs, by the reason, with a hold for each cache that one waits for. Its lock may
-// be taken with any other lock of the package held, and no other is taken with it. What is in it changes with the lock held alone.
+// holds are the owners of one controller that wait for proofs, by the reason, with a hold for each cache that one waits for. Its lock may be
+// taken with any other lock of the package held but that of answers, and holds that are in it change with it held alone.
 type holds struct {
 	controller string
 	// all has all owners wait; nil: nothing does.
@@ -90,7 +82,7 @@ type holds struct {
 }
 
 func newHolds(controller string) *holds {
-	return &holds{controller: controller, owners: map[string]map[types.NamespacedName][]*hold{holdStart: {}, holdUnsettled: {}, holdAction: {}}}
+	return &holds{controller: controller, owners: map[string]map[types.NamespacedName][]*hold{rvtracker.ForStart: {}, rvtracker.ForUnsettled: {}, rvtracker.ForAction: {}}}
 }
 
 // gate refuses an owner that a hold of the controller or of its own keeps from being reconciled.
@@ -116,7 +108,7 @@ func (l *holds) refuse(owner types.NamespacedName) error {
 		return nil
 	}
 	if l.owners[all.reason][owner] == nil {
-		l.add(owner, &hold{reason: all.reason, since: time.Now()})
+		l.park(owner, &hold{reason: all.reason, since: time.Now()})
 	}
 	return &heldError{owner: owner, hold: *all}
 }
@@ -132,35 +124,18 @@ func (l *holds) releaseAll() map[types.NamespacedName][]*hold {
 	return parked
 }
 
-// park notes that the owner waits by this hold, too.
+// park has the owner wait by this hold, too. mu must be held.
 func (l *holds) park(owner types.NamespacedName, h *hold) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.add(owner, h)
-}
-
-// add is park with mu held.
-func (l *holds) add(owner types.NamespacedName, h *hold) {
 	l.owners[h.reason][owner] = append(l.owners[h.reason][owner], h)
 	l.count(h.reason)
 }
 
-// end takes one hold off the owner.
-func (l *holds) end(owner types.NamespacedName, h *hold) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	of := l.owners[h.reason]
-	if of[owner] = slices.DeleteFunc(of[owner], func(other *hold) bool { return other == h }); len(of[owner]) == 0 {
+// release ends the owner's hold for that reason on that resource. mu must be held.
+func (l *holds) release(reason string, owner types.NamespacedName, resource schema.GroupResource) {
+	of := l.owners[reason]
+	if of[owner] = slices.DeleteFunc(of[owner], func(h *hold) bool { return h.resource == resource }); len(of[owner]) == 0 {
 		delete(of, owner)
 	}
-	l.count(h.reason)
-}
-
-// release forgets the owner's holds for that reason.
-func (l *holds) release(reason string, owner types.NamespacedName) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.owners[reason], owner)
 	l.count(reason)
 }
 
@@ -168,13 +143,13 @@ func (l *holds) release(reason string, owner types.NamespacedName) {
 func (l *holds) putOff(owner types.NamespacedName) *refusal {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, h := range l.owners[holdAction][owner] {
+	for _, h := range l.owners[rvtracker.ForAction][owner] {
 		return h.action
 	}
 	return nil
 }
 
-// change calls f, which may change holds.
+// change calls f with mu held.
 func (l *holds) change(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,68 +158,31 @@ func (l *holds) change(f func()) {
 
 // count tells the metric of how many owners wait for that reason. mu must be held.
 func (l *holds) count(reason string) {
-	if reason != holdAction {
+	if reason != rvtracker.ForAction {
 		metrics.Parked(l.controller, reason, len(l.owners[reason]))
 	}
 }
 
-// lookedAtAtOnce is how many holds are looked at in one hold of the lock.
+// lookedAtAtOnce is how many owners are looked at in one hold of the lock.
 const lookedAtAtOnce = 256
 
-// each hands over what owners wait for, if wanted. Owners that come or go meanwhile may be left out.
-func (l *holds) each(wanted func(*hold) bool, visit func(types.NamespacedName, *hold)) {
-	type waiting struct {
-		owner types.NamespacedName
-		hold  hold
-	}
-	var found []waiting
-	looked := 0
-	flush := func() {
-		l.mu.Unlock()
-		for i := range found {
-			visit(found[i].owner, &found[i].hold)
-		}
-		clear(found)
-		found, looked = found[:0], 0
-		l.mu.Lock()
-	}
+// each calls f, with mu held, for all holds. Owners that come or go meanwhile may be left out.
+func (l *holds) each(f func(types.NamespacedName, *hold)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	looked := 0
 	for _, of := range l.owners {
 		for owner, holds := range of { // A range goes on over a map that has changed.
 			for _, h := range holds {
-				if looked++; !wanted(h) {
-					continue
-				}
-				one := waiting{owner, *h}
 				if all := l.all.Load(); all != nil && all.reason == h.reason {
-					one.hold.resource, one.hold.asOf, one.hold.proof = all.resource, all.asOf, all.proof
+					h.resource, h.proof = all.resource, all.proof
 				}
-				found = append(found, one)
+				f(owner, h)
 			}
-			if looked >= lookedAtAtOnce {
-				flush()
+			if looked++; looked%lookedAtAtOnce == 0 {
+				l.mu.Unlock() // Others get their turn.
+				l.mu.Lock()
 			}
 		}
 	}
-	flush()
-}
-
-// list hands over the rows of the page.
-func (s *Store) list(out *stalenessz.Longest) {
-	s.held.each(func(h *hold) bool {
-		if h.action != nil {
-			return out.WantsAction(h.since)
-		}
-		return out.Wants(h.since)
-	}, func(owner types.NamespacedName, h *hold) {
-		awaits := h.awaits()
-		if h.action != nil {
-			awaits += ", " + s.purpose()
-			if shown, ok := s.shownStale(h.resource); ok {
-				h.proof = shown
-			}
-		}
-		out.Add(stalenessz.Wait{Controller: s.name, Owner: key(owner), Resource: h.resource, Since: h.since, For: awaits, Why: h.why()})
-	})
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/nodebreaker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 const (
@@ -145,7 +146,10 @@ func (b *nodeBreaker) BeginPass(ctx context.Context) bool {
 			klog.FromContext(ctx).Info("The first pass over the nodes waits until the caches are as new as the start of leadership", "atMost", startLimit)
 			return false
 		}
-		b.held.release(holdStart, allNodes)
+		b.held.change(func() {
+			delete(b.held.owners[rvtracker.ForStart], allNodes)
+			b.held.count(rvtracker.ForStart)
+		})
 	}
 	return b.Nodes.BeginPass(ctx)
 }

@@ -196,7 +196,7 @@ func TestAWaitThatOutlivesItsObjectLeavesNothing(t *testing.T) {
 				require.Empty(t, store.waiting)
 				require.Empty(t, store.refused)
 				require.Empty(t, store.ahead)
-				require.Empty(t, store.held.owners[holdAction])
+				require.Empty(t, store.held.owners[rvtracker.ForAction])
 			})
 		})
 	}

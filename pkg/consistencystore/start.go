@@ -22,7 +22,7 @@ const retryStart = 100 * time.Millisecond
 // leader: what an earlier leader wrote is recorded nowhere else (gap 17). An informer's first list is a consistent read with WatchList;
 // without it, or when it falls back, it may be answered by an apiserver that lags.
 func (l *holds) holdStartOf(since time.Time) *hold {
-	all := &hold{reason: holdStart, asOf: since, since: since}
+	all := &hold{reason: rvtracker.ForStart, asOf: since, since: since}
 	l.all.Store(all)
 	return all
 }

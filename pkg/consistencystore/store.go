@@ -496,7 +496,7 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *refusa
 	if s.refused == nil {
 		s.refused = map[types.NamespacedName]*refusal{}
 	}
-	r.reason, r.action, r.since, r.stale = holdAction, r, time.Now(), map[schema.GroupResource]time.Time{}
+	r.reason, r.action, r.since, r.stale = rvtracker.ForAction, r, time.Now(), map[schema.GroupResource]time.Time{}
 	if r.proof.Outcome == freshness.Stale {
 		r.stale[r.resource] = r.proof.At
 	}
@@ -504,12 +504,12 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *refusa
 		r.since, r.refuted = earlier.since, earlier.refuted
 		maps.Copy(r.stale, earlier.stale)
 	}
-	s.held.park(owner, &r.hold)
+	s.held.change(func() { s.held.park(owner, &r.hold) })
 	klog.FromContext(ctx).Info("Put off a disruptive action until a cache is proven fresh", "owner", owner, "resource", r.resource, "proof", r.proof.String())
 	go func() {
 		proven := wait()
 		s.mu.Lock()
-		s.held.release(holdAction, owner)
+		s.held.change(func() { s.held.release(rvtracker.ForAction, owner, r.resource) })
 		r.ended = time.Now()
 		if !proven {
 			r.asOf = time.Time{}

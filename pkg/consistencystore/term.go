@@ -112,6 +112,7 @@ func (t *Term) New(ctx context.Context, controller string, stores map[schema.Gro
 
 // seriesValues are what the tracker and the prover label metrics with.
 var seriesValues = metrics.Values{
+	Parked:  []string{rvtracker.ForOwnWrites, rvtracker.ForRelist, rvtracker.ForRewind, rvtracker.ForStart, rvtracker.ForUnsettled},
 	Waited:  []string{rvtracker.OutcomeSeen},
 	Dropped: []string{rvtracker.OutcomeRewound, rvtracker.OutcomeAbandoned, rvtracker.OutcomeUndone},
 	Proofs:  []string{string(freshness.Proven), string(freshness.Stale), string(freshness.Unknown)},

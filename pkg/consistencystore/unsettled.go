@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
@@ -105,7 +106,7 @@ func (s *Store) park(owner types.NamespacedName, o *unsettledOwner) {
 	}
 	o.parked, o.since = true, time.Now()
 	for resource, h := range o.lost {
-		s.held.park(owner, h)
+		s.held.change(func() { s.held.park(owner, h) })
 		s.startSettling(resource)
 	}
 }
@@ -126,14 +127,15 @@ func (s *Store) clearUnsettled(owner types.NamespacedName, uid types.UID) (wake 
 // settledOf forgets an owner's loss of one resource, and settled those of all. The set's mu must be held.
 func (s *Store) settledOf(owner types.NamespacedName, o *unsettledOwner, resource schema.GroupResource) {
 	if o.parked {
-		s.held.end(owner, o.lost[resource])
+		s.held.change(func() { s.held.release(rvtracker.ForUnsettled, owner, resource) })
 	}
 	delete(o.lost, resource)
 }
 
 func (s *Store) settled(owner types.NamespacedName) {
-	if s.unsettled.owners[owner].parked {
-		s.held.release(holdUnsettled, owner)
+	o := s.unsettled.owners[owner]
+	for resource := range o.lost {
+		s.settledOf(owner, o, resource)
 	}
 	delete(s.unsettled.owners, owner)
 }
@@ -199,7 +201,7 @@ func (s *Store) lose(owner types.NamespacedName, o *unsettledOwner, resource sch
 	o.latest, o.followed = time.Now(), false
 	h, known := o.lost[resource]
 	if !known {
-		h = &hold{reason: holdUnsettled, resource: resource, notBefore: o.notBefore}
+		h = &hold{reason: rvtracker.ForUnsettled, resource: resource, notBefore: o.notBefore}
 		o.lost[resource] = h
 	}
 	s.held.change(func() {
@@ -209,14 +211,13 @@ func (s *Store) lose(owner types.NamespacedName, o *unsettledOwner, resource sch
 				h.asOf = time.Time{}
 			}
 		}
+		if o.parked && !known {
+			s.held.park(owner, h)
+		}
 	})
-	if !o.parked {
-		return
+	if o.parked {
+		s.startSettling(resource)
 	}
-	if !known {
-		s.held.park(owner, h)
-	}
-	s.startSettling(resource)
 }
 
 // created forgets how often the owner's creations had failed.

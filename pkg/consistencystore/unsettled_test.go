@@ -112,7 +112,7 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		time.Sleep(reportAfter)
 		require.True(t, consistency.Parked(store.EnsureReady(owner)), "a proof from before the last loss proves nothing")
 		require.Empty(t, woken)
-		require.EqualValues(t, 1, parked(t, "test", metrics.ForUnsettled))
+		require.EqualValues(t, 1, parked(t, "test", rvtracker.ForUnsettled))
 		require.Len(t, reports, 1, "a long wait is told once")
 		require.Equal(t, owner, (<-reports).Owner)
 
@@ -123,7 +123,7 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		require.Equal(t, "ns/owner", <-woken)
 		require.NoError(t, store.EnsureReady(owner))
 		require.True(t, store.SeenOwnWrites(owner))
-		require.Zero(t, parked(t, "test", metrics.ForUnsettled))
+		require.Zero(t, parked(t, "test", rvtracker.ForUnsettled))
 
 		// By the time of a retry the loss may be settled by what others had proven: nobody waits.
 		store.Unsettled(owner, "uid", pods, transport.NeverRetried)
@@ -233,7 +233,7 @@ func TestLostAnswersAreListed(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Error(t, store.EnsureReady(owner))
 		synctest.Wait()
-		require.Equal(t, []stalenessz.Wait{{Controller: "test", Owner: "ns/owner", Resource: pods, Since: lost,
+		require.Equal(t, []stalenessz.Wait{{Controller: "test", Owner: "ns/owner", Resource: pods, Since: lost, Reason: rvtracker.ForUnsettled,
 			For: "the outcome of a write whose answer was lost", Why: down.String()}}, rowsOf(store.Waits))
 
 		store.Unsettled(owner, "uid", nodes, 30*time.Second)

@@ -6,6 +6,8 @@ package consistencystore
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
@@ -27,18 +29,29 @@ func guarded[G waiter](s *Store, guard G) G {
 func (s *Store) Waits(out *stalenessz.Longest) {
 	s.EachWaiting(out.Wants, func(w rvtracker.Wait) {
 		out.Add(stalenessz.Wait{
-			Controller: w.Controller, Owner: key(w.Owner), Resource: w.Resource, Since: w.Since,
+			Controller: w.Controller, Owner: key(w.Owner), Resource: w.Resource, Since: w.Since, Reason: w.Why.Reason(),
 			For: fmt.Sprintf("%s, the cache is at %q", w.Awaits(), w.SeenRV), Why: why(w),
 		})
 	})
-	s.list(out)
+	s.held.each(func(owner types.NamespacedName, h *hold) {
+		wants, awaits, proof := out.Wants, h.awaits(), h.proof
+		if h.action != nil {
+			wants, awaits = out.WantsAction, awaits+", "+s.purpose()
+			if shown, ok := s.shownStale(h.resource); ok {
+				proof = shown
+			}
+		}
+		if wants(h.since) {
+			out.Add(stalenessz.Wait{Controller: s.name, Owner: key(owner), Resource: h.resource, Since: h.since, Reason: h.reason, For: awaits, Why: h.why(proof)})
+		}
+	})
 	s.mu.Lock()
 	guards := s.guards
 	s.mu.Unlock()
 	for _, guard := range guards {
 		for _, w := range guard.Waits() {
 			if out.WantsAction(w.Since) {
-				out.Add(stalenessz.Wait{Controller: s.name, Owner: w.Object, Resource: w.Resource, Since: w.Since, For: w.For, Why: w.Why})
+				out.Add(stalenessz.Wait{Controller: s.name, Owner: w.Object, Resource: w.Resource, Since: w.Since, Reason: rvtracker.ForAction, For: w.For, Why: w.Why})
 			}
 		}
 	}

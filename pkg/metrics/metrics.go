@@ -122,15 +122,7 @@ func Register() {
 	})
 }
 
-// What parked owners wait for: that a cache has their own writes, that the caches are proven as new as the start of
-// leadership, or that it is known whether a write was made whose answer was lost.
-const (
-	ForOwnWrites = "own_writes"
-	ForStart     = "start"
-	ForUnsettled = "unsettled_write"
-)
-
-// Parked says how many owners a controller holds back now, for one of these reasons.
+// Parked says how many owners a controller holds back now, by the reason.
 func Parked(controller, reason string, owners int) {
 	parkedOwners.WithLabelValues(controller, reason).Set(float64(owners))
 }
@@ -152,15 +144,15 @@ type Tracker struct{}
 
 // Values are the values of labels that the series of a controller have from the start.
 type Values struct {
-	// Waited are the outcomes of waits, Dropped those of dropped records, and Proofs those of proofs.
-	Waited, Dropped, Proofs []string
+	// Parked are what owners wait for, Waited the outcomes of waits, Dropped those of dropped records, and Proofs those of proofs.
+	Parked, Waited, Dropped, Proofs []string
 	// Origins are where versions come from that cannot be compared.
 	Origins []string
 }
 
 // Init makes the series of a controller and its caches exist at zero. Call it after Register.
 func (Tracker) Init(controller string, values Values, resources ...schema.GroupResource) {
-	for _, reason := range []string{ForOwnWrites, ForStart, ForUnsettled} {
+	for _, reason := range values.Parked {
 		Parked(controller, reason, 0)
 	}
 	untrackedWrites.WithLabelValues(controller).Add(0)
@@ -244,9 +236,7 @@ func (Tracker) WaitEnded(controller string, _ schema.GroupResource, waited time.
 }
 
 // Parked implements rvtracker.Metrics.
-func (Tracker) Parked(controller string, owners int) {
-	Parked(controller, ForOwnWrites, owners)
-}
+func (Tracker) Parked(controller, reason string, owners int) { Parked(controller, reason, owners) }
 
 // WriteToCache implements rvtracker.Metrics.
 func (Tracker) WriteToCache(controller string, r schema.GroupResource, latency time.Duration) {

@@ -21,10 +21,10 @@ func TestTracker(t *testing.T) {
 	Register()
 	legacyregistry.Reset()
 	m := Tracker{}
-	m.Init("test", Values{Proofs: []string{"Proven"}}, pods)
+	m.Init("test", Values{Parked: []string{"own_writes", "relist"}, Proofs: []string{"Proven"}}, pods)
 	m.WaitStarted("test", pods)
 	m.WaitEnded("test", pods, 20*time.Millisecond, "Seen")
-	m.Parked("test", 3)
+	m.Parked("test", "own_writes", 3)
 	m.WriteToCache("test", pods, time.Millisecond)
 	m.Stale("test", pods)
 	m.Dropped("test", pods, "Rewound")
@@ -45,8 +45,7 @@ func TestTracker(t *testing.T) {
 # HELP stale_controller_parked_owners [ALPHA] Number of objects that wait to be reconciled now, by reason.
 # TYPE stale_controller_parked_owners gauge
 stale_controller_parked_owners{controller="test",reason="own_writes"} 3
-stale_controller_parked_owners{controller="test",reason="start"} 0
-stale_controller_parked_owners{controller="test",reason="unsettled_write"} 0
+stale_controller_parked_owners{controller="test",reason="relist"} 0
 # HELP stale_controller_rewinds_total [ALPHA] Number of times a consistent read proved that the server's resource versions went backward, as after a restore of etcd.
 # TYPE stale_controller_rewinds_total counter
 stale_controller_rewinds_total{group="",resource="pods"} 1

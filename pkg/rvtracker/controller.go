@@ -32,7 +32,8 @@ type Controller struct {
 
 	// The rest is guarded by Tracker.mu.
 	parked     int
-	parkedTold int // as last told to Metrics
+	parkedFor  tally
+	parkedTold tally // as last told to Metrics
 	demands    []demand
 }
 
@@ -370,29 +371,42 @@ func (c *Controller) notReady(o *owner, name types.NamespacedName, s *Source, no
 	return e
 }
 
-// why says what r, or without r any owner, waits for at s.
-func (s *Source) why(r *record) (why Why, awaited string, deleting types.UID) {
+// kind is what r, or without r any owner, waits for at s.
+func (s *Source) kind(r *record) Why {
 	switch {
 	case s.held && !s.pardoned:
-		return whyRelist, "", ""
+		return whyRelist
 	case s.doubted:
-		return whyDoubt, "", ""
+		return whyDoubt
 	case !s.floor.isZero():
+		return whyRegressed
+	case r == nil:
+		return WhyUnproven
+	case r.idx >= 0:
+		return whyWrite
+	case r.flags&flagSuspect != 0:
+		return whySuspect
+	case r.hasDeletes():
+		return whyDelete
+	case r.flags&flagUnproven != 0:
+		return WhyUnproven
+	}
+	return whyWrite
+}
+
+// why is kind with what is awaited.
+func (s *Source) why(r *record) (why Why, awaited string, deleting types.UID) {
+	switch why = s.kind(r); why {
+	case whyRegressed:
 		v := s.floor
 		if r != nil && r.idx >= 0 && v.less(r.awaited()) {
 			v = r.awaited()
 		}
-		return whyRegressed, v.String(), ""
-	case r == nil:
-		return WhyUnproven, "", ""
-	case r.idx >= 0:
-		return whyWrite, r.awaited().String(), ""
-	case r.flags&flagSuspect != 0:
-		return whySuspect, r.awaited().String(), ""
-	case r.hasDeletes():
-		return whyDelete, "", r.extra.deletes[0].uid
-	case r.flags&flagUnproven != 0:
-		return WhyUnproven, "", ""
+		awaited = v.String()
+	case whyWrite, whySuspect:
+		awaited = r.awaited().String()
+	case whyDelete:
+		deleting = r.extra.deletes[0].uid
 	}
-	return whyWrite, r.awaited().String(), ""
+	return why, awaited, deleting
 }

@@ -154,7 +154,7 @@ func TestParkAndWake(t *testing.T) {
 	b.pods.apply("31")
 	require.Equal(t, []types.NamespacedName{dsB}, b.takeWoken())
 	require.Equal(t, 2, b.metrics.waits[OutcomeSeen])
-	require.Zero(t, b.metrics.parked["daemonset"])
+	require.Zero(t, b.metrics.parked["daemonset own_writes"])
 	require.Empty(t, b.tracker.waiting())
 }
 

@@ -142,10 +142,10 @@ func (r *recorder) WaitEnded(_ string, _ schema.GroupResource, d time.Duration, 
 	r.waited = append(r.waited, d)
 }
 
-func (r *recorder) Parked(c string, n int) {
+func (r *recorder) Parked(c, reason string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.parked[c] = n
+	r.parked[c+" "+reason] = n
 }
 
 func (r *recorder) WriteToCache(_ string, _ schema.GroupResource, d time.Duration) {

@@ -120,8 +120,8 @@ type Metrics interface {
 	WaitStarted(controller string, resource schema.GroupResource)
 	// WaitEnded: a parked owner was let go after waited.
 	WaitEnded(controller string, resource schema.GroupResource, waited time.Duration, outcome string)
-	// Parked is the number of parked owners of a controller now.
-	Parked(controller string, owners int)
+	// Parked is the number of parked owners of a controller now that wait for a reason: ForOwnWrites, ForRelist or ForRewind.
+	Parked(controller, reason string, owners int)
 	// WriteToCache is the time from WroteAt until the store passed that RV: once for
 	// each record that the store passed, for the last and highest RV of it, and 0 for
 	// a write that the store had passed before it was recorded. Late by the waker's
@@ -156,7 +156,7 @@ var _ Metrics = noMetrics{}
 
 func (noMetrics) WaitStarted(string, schema.GroupResource)                      {}
 func (noMetrics) WaitEnded(string, schema.GroupResource, time.Duration, string) {}
-func (noMetrics) Parked(string, int)                                            {}
+func (noMetrics) Parked(string, string, int)                                    {}
 func (noMetrics) WriteToCache(string, schema.GroupResource, time.Duration)      {}
 func (noMetrics) Stale(string, schema.GroupResource)                            {}
 func (noMetrics) Dropped(string, schema.GroupResource, string)                  {}

@@ -26,6 +26,7 @@ type owner struct {
 type parking struct {
 	since    time.Time
 	src      *Source // what the wait was first for: its metric label
+	reason   reason  // by which it is counted
 	stale    bool    // a fence has shown the store to be behind the server
 	reported bool
 }

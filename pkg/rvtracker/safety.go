@@ -84,6 +84,7 @@ func (t *Tracker) tick() {
 	}
 	for _, c := range t.controllers {
 		if c.parked > 0 {
+			c.recount()
 			c.report(now)
 		}
 	}

@@ -170,7 +170,8 @@ func (t *Tracker) finish(o *owner, outcome string, now time.Time) {
 		return
 	}
 	if outcome == OutcomeSeen && o.park != nil && o.awaitProofs(now) {
-		return // It would only be refused again.
+		o.recount() // It would only be refused again.
+		return
 	}
 	if t.unpark(o, outcome, now) {
 		t.wake(o)
@@ -203,14 +204,6 @@ func (t *Tracker) observe(o observation) {
 	o.tell(t.opts.Metrics)
 }
 
-// tellParked tells Metrics of the number of parked owners if it is another than before.
-func (c *Controller) tellParked() {
-	if c.parkedTold != c.parked {
-		c.parkedTold = c.parked
-		c.t.opts.Metrics.Parked(c.name, c.parked)
-	}
-}
-
 // wake has the waker call the owner's controller. It is kicked for the first only: it takes all that are
 // there when it comes.
 func (t *Tracker) wake(o *owner) {
@@ -227,8 +220,9 @@ func (t *Tracker) call(fn func(error), err error) {
 
 func (t *Tracker) park(o *owner, s *Source, now time.Time) {
 	if o.park == nil {
-		o.park = &parking{since: now, src: s}
+		o.park = &parking{since: now, src: s, reason: s.kind(o.find(s)).reason()}
 		o.c.parked++
+		o.c.parkedFor[o.park.reason]++
 		t.opts.Metrics.WaitStarted(o.c.name, s.resource)
 		o.c.tellParked()
 	}
@@ -254,6 +248,7 @@ func (t *Tracker) unpark(o *owner, outcome string, now time.Time) bool {
 	} else {
 		t.opts.Metrics.WaitEnded(o.c.name, o.park.src.resource, waited, outcome)
 	}
+	o.c.parkedFor[o.park.reason]--
 	o.park = nil
 	o.c.parked--
 	if !t.deferring {

@@ -33,9 +33,9 @@ type Wait struct {
 	Controller string
 	Owner      string
 	Resource   schema.GroupResource
-	// For is what has to happen, Why the reason that it has not.
-	For, Why string
-	Since    time.Time
+	// Reason says in a word what for, as the metric of parked owners does; For is what has to happen, Why why it has not.
+	Reason, For, Why string
+	Since            time.Time
 }
 
 // Term is one term of leadership of this process.

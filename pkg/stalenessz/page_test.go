@@ -49,7 +49,7 @@ func exampleTerm() *term {
 				Handlers: []stalenessmonitor.Handler{{Name: "tainteviction", Delivered: "4", Lag: 75 * time.Second, Stalled: true}, {Name: "daemon", Delivered: "10"}},
 			},
 		},
-		waits: []Wait{{Controller: "daemonset", Owner: "default/web", Resource: schema.GroupResource{Resource: "pods"}, For: "resource version 12", Why: "Write", Since: now.Add(-time.Minute)}},
+		waits: []Wait{{Controller: "daemonset", Owner: "default/web", Resource: schema.GroupResource{Resource: "pods"}, Reason: "own_writes", For: "resource version 12", Why: "Write", Since: now.Add(-time.Minute)}},
 	}
 }
 
@@ -117,6 +117,7 @@ func TestPageJSON(t *testing.T) {
 	require.Equal(t, []float64{-1, 4}, got.Caches[1].AgeHistorySeconds)
 	require.Len(t, got.Waits, 1)
 	require.InDelta(t, 60, got.Waits[0].WaitSeconds, 1)
+	require.Equal(t, "own_writes", got.Waits[0].Reason)
 }
 
 // With leader migration there may be two informers of one resource: no metric may come twice, and the

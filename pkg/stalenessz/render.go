@@ -176,9 +176,9 @@ func (v view) text(w io.Writer) error {
 	}
 	b.WriteString(v.WaitSummary() + "\n")
 	if len(v.Waits) > 0 {
-		fmt.Fprintln(table, "\nCONTROLLER\tOWNER\tCACHE\tWAITED\tFOR\tWHY")
+		fmt.Fprintln(table, "\nCONTROLLER\tOWNER\tCACHE\tWAITED\tREASON\tFOR\tWHY")
 		for _, wait := range v.Waits {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", wait.Controller, wait.Owner, wait.Resource, v.Waited(wait), wait.For, wait.Why)
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", wait.Controller, wait.Owner, wait.Resource, v.Waited(wait), wait.Reason, wait.For, wait.Why)
 		}
 		table.Flush()
 	}

@@ -84,8 +84,10 @@ type StalenesszWait struct {
 	// Owner is the object that is not reconciled, or not acted on, as "namespace/name".
 	Owner string `json:"owner"`
 	// Group and Resource of the cache.
-	Group       string    `json:"group"`
-	Resource    string    `json:"resource"`
+	Group    string `json:"group"`
+	Resource string `json:"resource"`
+	// Reason is own_writes, relist, rewind, start or unsettled_write, as in stale_controller_parked_owners, or action: what is put off.
+	Reason      string    `json:"reason"`
 	For         string    `json:"for"`
 	Why         string    `json:"why"`
 	Since       time.Time `json:"since"`
@@ -125,7 +127,7 @@ func (v view) structured() Stalenessz {
 	for _, w := range v.Waits {
 		out.Waits = append(out.Waits, StalenesszWait{
 			Controller: w.Controller, Owner: w.Owner, Group: w.Resource.Group, Resource: w.Resource.Resource,
-			For: w.For, Why: w.Why, Since: w.Since, WaitSeconds: v.Now.Sub(w.Since).Seconds(),
+			Reason: w.Reason, For: w.For, Why: w.Why, Since: w.Since, WaitSeconds: v.Now.Sub(w.Since).Seconds(),
 		})
 	}
 	return out

@@ -214,7 +214,7 @@ func (r *run) reconciledAnew(ctx context.Context, set types.UID, left int64) {
 		[]byte(`{"spec":{"revisionHistoryLimit":5}}`), metav1.PatchOptions{})
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	eventually("the DaemonSet to be reconciled, or held from it", func() (bool, error) {
-		if r.Arm == rig.P && series(ctx, r, "stale_controller_parked_owners", `controller="daemonset"`, `reason="own_writes"`) == 1 &&
+		if r.Arm == rig.P && series(ctx, r, "stale_controller_parked_owners", `controller="daemonset"`) == 1 &&
 			series(ctx, r, "stale_controller_relist_proofs_total", `resource="nodes"`, `result="Stale"`) > 0 {
 			return true, nil
 		}

@@ -166,9 +166,9 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "lost-listed", Protection: "owners that wait for the outcome of a lost write are on /stalenessz", File: "pkg/consistencystore/holds.go",
-			Old: "		return out.Wants(h.since)\n",
-			New: "		return out.Wants(h.since) && h.reason != holdUnsettled\n",
+			Name: "lost-listed", Protection: "owners that wait for the outcome of a lost write are on /stalenessz", File: "pkg/consistencystore/waits.go",
+			Old: "		if wants(h.since) {\n",
+			New: "		if wants(h.since) && h.reason != rvtracker.ForUnsettled {\n",
 		},
 		Package: "pkg/consistencystore", Test: "TestLostAnswersAreListed",
 	},
