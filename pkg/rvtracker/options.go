@@ -56,9 +56,8 @@ type Options struct {
 	MaxWait time.Duration
 	// MaxRelistHold is how long the owners of a controller wait at most for the proof that one of its caches is as
 	// new as a relist of another. Then they are reconciled without it, and Controller.Unproven names the resource;
-	// default 60 s, so that an owner that has waited from the beginning is reported first. If the cache was shown to
-	// be stale meanwhile they wait for MaxWait.
-	MaxRelistHold time.Duration
+	// default OwnerLimits: an owner that has waited from the beginning is reported first.
+	MaxRelistHold Limits
 	// FenceTimeout bounds one Fence call; default 10 s.
 	FenceTimeout time.Duration
 }
@@ -77,8 +76,9 @@ func (o Options) withDefaults() Options {
 		{&o.FirstCheck, 10 * time.Second},
 		{&o.Recheck, 30 * time.Second},
 		{&o.ReportAfter, time.Minute},
-		{&o.MaxWait, 5 * time.Minute},
-		{&o.MaxRelistHold, time.Minute},
+		{&o.MaxWait, OwnerLimits.Stale},
+		{&o.MaxRelistHold.Unknown, OwnerLimits.Unknown},
+		{&o.MaxRelistHold.Stale, OwnerLimits.Stale},
 		{&o.FenceTimeout, 10 * time.Second},
 	} {
 		if *d.field <= 0 {

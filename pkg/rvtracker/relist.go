@@ -32,8 +32,8 @@ const (
 	proofBurst   = 4
 )
 
-// demand is what one controller needs of one source, because another one that it reads was relisted: a
-// proof that it is as new as that.
+// demand is the hold of all owners of one controller on one source, because another one that it reads was relisted: until
+// it is proven as new as that. It is kept here since it begins and ends in one step with the owners' records.
 type demand struct {
 	src *Source
 	// asOf is when the last such list came, seq its number.
@@ -176,15 +176,11 @@ func (c *Controller) endHold(s *Source, outcome string, now time.Time) (freed in
 	return freed
 }
 
-// giveUpHolds ends the holds for which no proof has come for MaxRelistHold, or for MaxWait if the cache was shown to be
-// stale, so that repair goes on. Other relists hold nobody on account of such a source until a proof of it succeeds;
-// that is tried every Recheck.
+// giveUpHolds ends the holds for which no proof has come for MaxRelistHold, so that repair goes on. Other relists hold
+// nobody on account of such a source until a proof of it succeeds; that is tried every Recheck.
 func (t *Tracker) giveUpHolds(now time.Time) {
 	for _, s := range t.sources {
-		limit := t.opts.MaxRelistHold
-		if s.shown {
-			limit = max(limit, t.opts.MaxWait)
-		}
+		limit := t.opts.MaxRelistHold.Of(s.shown)
 		late := func(c *Controller) bool {
 			d := c.holdOn(s)
 			return d != nil && d.asked && now.Sub(d.since) >= limit

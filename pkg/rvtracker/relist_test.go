@@ -20,7 +20,7 @@ import (
 
 // relistBench is a bench of which both stores have been listed once.
 func relistBench(t *testing.T) *bench {
-	b := newBench(t, Options{Prover: noProver{}, MaxRelistHold: time.Hour})
+	b := newBench(t, Options{Prover: noProver{}, MaxRelistHold: Limits{time.Hour, time.Hour}})
 	b.pods.relist("100", nil)
 	b.sets.relist("90", nil)
 	require.NoError(t, b.c.EnsureReady(dsA), "first lists hold nobody")
