@@ -39,6 +39,7 @@ func TestRegisterTwice(t *testing.T) {
 	require.Len(t, dependencies[StaleControllerConsistency], 1)
 }
 
+//conformance:kep-5647 Feature Enablement and Rollback: AtomicFIFO is required: without it the process says so
 func TestExplain(t *testing.T) {
 	const upstreamOff = ",StaleControllerConsistencyDaemonSet=false,StaleControllerConsistencyHPA=false,StaleControllerConsistencyJob=false," +
 		"StaleControllerConsistencyReplicaSet=false,StaleControllerConsistencyStatefulSet=false,NodeControllerLeaseCircuitBreaker=false"

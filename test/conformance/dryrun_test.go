@@ -5,12 +5,16 @@ package conformance
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -104,6 +108,34 @@ func TestDryRun(t *testing.T) {
 		_, err = w.c.kube.CoreV1().Pods("none").Create(t.Context(), pod, metav1.CreateOptions{DryRun: dryRun})
 		require.True(t, apierrors.IsNotFound(err), "refused by an admission plugin: %v", err)
 	})
+	//conformance:api-concepts Make a dry-run request: a patch is merged, and conflicts of patches, updates and managers are found
+	t.Run("merged, and conflicts found", func(t *testing.T) {
+		apply := func(field string, force bool) (*unstructured.Unstructured, error) {
+			o := configMap("c0")
+			o.Object["data"] = map[string]any{field: "applied"}
+			return client.Apply(t.Context(), "c0", o, metav1.ApplyOptions{DryRun: dryRun, FieldManager: "another", Force: force})
+		}
+		patch := func(kind types.PatchType, body string) (*unstructured.Unstructured, error) {
+			return client.Patch(t.Context(), "c0", kind, []byte(body), metav1.PatchOptions{DryRun: dryRun})
+		}
+		written, _, err := unstructured.NestedString(stored.Object, "data", "write")
+		require.NoError(t, err)
+		o, err := patch(types.MergePatchType, `{"data":{"more":"yes"}}`)
+		require.NoError(t, err)
+		require.Equal(t, map[string]any{"write": written, "more": "yes"}, o.Object["data"], "merged with what is there")
+		_, err = patch(types.JSONPatchType, `[{"op":"test","path":"/data/write","value":"another"},{"op":"remove","path":"/data/write"}]`)
+		require.True(t, apierrors.IsInvalid(err), "%v", err)
+		_, err = patch(types.MergePatchType, `{"metadata":{"resourceVersion":"1"},"data":{"more":"yes"}}`)
+		require.True(t, apierrors.IsConflict(err), "%v", err)
+		_, err = apply("write", false)
+		require.True(t, apierrors.IsConflict(err), "another's field: %v", err)
+		o, err = apply("write", true)
+		require.NoError(t, err)
+		require.Equal(t, map[string]any{"write": "applied"}, o.Object["data"])
+		o, err = apply("more", false)
+		require.NoError(t, err)
+		require.Equal(t, map[string]any{"write": written, "more": "applied"}, o.Object["data"])
+	})
 	//conformance:api-concepts Make a dry-run request: a request that would call a webhook with side effects fails
 	t.Run("a webhook must have no side effects", func(t *testing.T) {
 		hook := func(effects admissionregistrationv1.SideEffectClass) error {
@@ -151,7 +183,7 @@ func TestDryRun(t *testing.T) {
 		}
 		require.True(t, apierrors.IsForbidden(patch(dryRun)))
 		require.True(t, apierrors.IsForbidden(patch(nil)))
-		w.c.grant(t, w.namespace, "dry-runner", "patch")
+		w.c.grant(t, w.namespace, "dry-runner", "patch", "configmaps")
 		eventually(t, "the role to be in force", func() (bool, error) {
 			err := patch(dryRun)
 			if apierrors.IsForbidden(err) {
@@ -161,4 +193,72 @@ func TestDryRun(t *testing.T) {
 		})
 		require.NoError(t, patch(nil))
 	})
+}
+
+// TestDryRunEffects: kubernetes-api-concepts, "Dry-run": no side effects but storage's either. A quota refuses a dry run and is
+// charged for none, and etcd has nothing new of what dry runs of many types touch: objects, events, addresses, ports.
+//
+//conformance:api-concepts Dry-run: it has no other side effect: no quota is charged, no address or port is taken, and etcd has nothing new
+func TestDryRunEffects(t *testing.T) {
+	c := shared(t)
+	namespace := c.namespace(t, "dry-run-effects")
+	core := c.kube.CoreV1()
+	one := corev1.ResourceList{corev1.ResourceConfigMaps: resource.MustParse("1")}
+	used := corev1.ResourceList{corev1.ResourceConfigMaps: resource.MustParse("0")}
+	quota, err := core.ResourceQuotas(namespace).Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.ResourceQuotaSpec{Hard: one},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	quota.Status = corev1.ResourceQuotaStatus{Hard: one, Used: used}
+	_, err = core.ResourceQuotas(namespace).UpdateStatus(t.Context(), quota, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	charged := func() int64 {
+		quota, err := core.ResourceQuotas(namespace).Get(t.Context(), "a", metav1.GetOptions{})
+		require.NoError(t, err)
+		return quota.Status.Used.Name(corev1.ResourceConfigMaps, resource.DecimalSI).Value()
+	}
+	// The scheduler would make an event of it.
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{SchedulerName: "none", Containers: []corev1.Container{{Name: "a", Image: "none"}}}}
+	_, err = core.Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+	write := func(dry []string) {
+		_, err := core.ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{DryRun: dry})
+		require.NoError(t, err)
+		_, err = core.Services(namespace).Create(t.Context(), service, metav1.CreateOptions{DryRun: dry})
+		require.NoError(t, err)
+		require.NoError(t, core.Pods(namespace).EvictV1(t.Context(), &policyv1.Eviction{
+			ObjectMeta: metav1.ObjectMeta{Name: "a"}, DeleteOptions: &metav1.DeleteOptions{DryRun: dry},
+		}))
+	}
+	etcd := c.etcd(t)
+	changed := func(since int64) (keys []string) {
+		got, err := etcd.Get(t.Context(), "/registry/", clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithMinModRev(since+1))
+		require.NoError(t, err)
+		for _, kv := range got.Kvs {
+			key := string(kv.Key)
+			if strings.Contains(key, "/"+namespace+"/") || strings.HasPrefix(key, "/registry/ranges/") || strings.HasPrefix(key, "/registry/ipaddresses/") {
+				keys = append(keys, key)
+			}
+		}
+		return keys
+	}
+	began, err := etcd.Get(t.Context(), "/registry/configmaps/"+namespace+"/a")
+	require.NoError(t, err)
+	for range 3 {
+		write(dryRun)
+	}
+	require.Empty(t, changed(began.Header.Revision))
+	require.Zero(t, charged())
+	_, err = core.Pods(namespace).Get(t.Context(), "a", metav1.GetOptions{})
+	require.NoError(t, err, "evicted in a dry run only")
+
+	write(nil)
+	require.EqualValues(t, 1, charged())
+	require.GreaterOrEqual(t, len(changed(began.Header.Revision)), 5, "the quota, the object, the Service, its address and its port")
+	_, err = core.ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, metav1.CreateOptions{DryRun: dryRun})
+	require.True(t, apierrors.IsForbidden(err), "the quota refuses a dry run, too: %v", err)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -85,6 +86,33 @@ func TestMatchIgnored(t *testing.T) {
 			require.Positive(t, informed.Load(), "client-go does, so that something was ignored")
 		})
 	}
+}
+
+// TestExactIsVerified: kubernetes-api-concepts, "Semantics for get and list": a server that does not know resourceVersionMatch
+// answers Exact without limit with another version, which the client sees, and Exact with a limit with that version.
+//
+//conformance:api-concepts Semantics for list: Exact without limit: a client can verify the list's version, and ask with a limit where that is another
+func TestExactIsVerified(t *testing.T) {
+	h := newHistory(t, shared(t), "exact-verified")
+	for _, name := range []string{"a", "b", "c"} {
+		h.write(t, name)
+	}
+	older := h.newest()
+	h.write(t, "a")
+	var ignored atomic.Int64
+	config := rest.CopyConfig(h.c.config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return unaware{next, &ignored, &ignored} })
+	client := h.client(h.c.at(t, config))
+	options := metav1.ListOptions{ResourceVersion: older, ResourceVersionMatch: exactMatch}
+	list, err := client.List(t.Context(), options)
+	require.NoError(t, err)
+	require.NoError(t, before(older, list.GetResourceVersion()), "who does not verify takes this for the state at %s", older)
+	options.Limit = 100
+	list, err = client.List(t.Context(), options)
+	require.NoError(t, err)
+	require.Equal(t, older, list.GetResourceVersion())
+	require.Equal(t, h.at(t, older), itemsOf(t, list))
+	require.EqualValues(t, 2, ignored.Load())
 }
 
 // inform runs client-go's informer of configmaps.

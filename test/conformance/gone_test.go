@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
@@ -132,6 +133,21 @@ func TestGone(t *testing.T) {
 			delete(want, item.GetName())
 		}
 		require.Equal(t, want, itemsOf(t, rest))
+	})
+	//conformance:api-concepts Retrieving large results sets in chunks: then the client begins again, or omits the limit
+	t.Run("after an expired token", func(t *testing.T) {
+		options := metav1.ListOptions{Limit: pageSize}
+		var pages []*unstructured.UnstructuredList
+		for len(pages) == 0 || options.Continue != "" {
+			page, err := client.List(t.Context(), options)
+			require.NoError(t, err)
+			pages, options.Continue = append(pages, page), page.GetContinue()
+		}
+		require.Greater(t, len(pages), 1)
+		require.Equal(t, h.at(t, h.newest()), itemsOf(t, pages...), "from the beginning")
+		all, err := client.List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Equal(t, h.at(t, h.newest()), itemsOf(t, all), "without limit")
 	})
 	//conformance:api-concepts Efficient detection of changes: history that is gone is 410: relist, and watch from there
 	t.Run("begin again", func(t *testing.T) {

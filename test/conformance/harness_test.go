@@ -151,18 +151,18 @@ func (c *cluster) as(t *testing.T, user string) *cluster {
 	return clientsOf(t, c.Cluster, config)
 }
 
-// grant lets a user do one thing with the configmaps of a namespace. It is in force soon after.
-func (c *cluster) grant(t *testing.T, namespace, user, verb string) {
+// grant lets a user do one thing with a resource of a namespace. It is in force soon after.
+func (c *cluster) grant(t *testing.T, namespace, user, verb, resource string) {
 	t.Helper()
-	rbac := c.kube.RbacV1()
+	rbac, name := c.kube.RbacV1(), strings.ReplaceAll(user+"-"+verb+"-"+resource, "/", "-")
 	_, err := rbac.Roles(namespace).Create(t.Context(), &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: verb},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{verb}}},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{resource}, Verbs: []string{verb}}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = rbac.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: verb},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: verb},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)

@@ -221,6 +221,13 @@ func TestDryRunAnswers(t *testing.T) {
 		require.NotEqual(t, dry.Spec.ClusterIP, real.Spec.ClusterIP)
 		require.NotEqual(t, dry.Spec.Ports[0].NodePort, real.Spec.Ports[0].NodePort)
 		require.NotEqual(t, dry.UID, real.UID)
+		address, port := service.DeepCopy(), service.DeepCopy()
+		address.Name, address.Spec.ClusterIP = "b", dry.Spec.ClusterIP
+		port.Name, port.Spec.Ports[0].NodePort = "c", dry.Spec.Ports[0].NodePort
+		for _, outside := range []*corev1.Service{address, port} {
+			_, err := services.Create(t.Context(), outside, metav1.CreateOptions{})
+			require.True(t, apierrors.IsInvalid(err), "outside the ranges, so that nobody can have it: %v", err)
+		}
 		_, err = c.kube.NetworkingV1().IPAddresses().Get(t.Context(), real.Spec.ClusterIP, metav1.GetOptions{})
 		require.NoError(t, err, "if none of them is kept, nothing is shown")
 	})

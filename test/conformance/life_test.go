@@ -6,9 +6,12 @@ package conformance
 import (
 	"encoding/json"
 	"maps"
+	"path"
 	"slices"
+	"strconv"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -31,10 +34,14 @@ func (l *life) run() {
 	l.last = empty.GetResourceVersion()
 	l.watched = follow(l.T, l.c.any.Resource(l.kind.gvr), l.last)
 
+	l.rehearse()
 	l.write("create", func() (*unstructured.Unstructured, error) {
 		return l.client().Create(l.Context(), l.object(), metav1.CreateOptions{})
 	})
 	l.write("update", l.update)
+	if l.protobuf() {
+		l.write("update in protobuf", l.updateInProtobuf)
+	}
 	l.write("patch", func() (*unstructured.Unstructured, error) {
 		return l.patch(types.MergePatchType, map[string]any{"metadata": labelled("patch")})
 	})
@@ -76,9 +83,26 @@ func (l *life) write(name string, do func() (*unstructured.Unstructured, error))
 	i := slices.IndexFunc(list.Items, func(item unstructured.Unstructured) bool { return item.GetName() == l.name })
 	require.GreaterOrEqual(l, i, 0, "list after %s lacks the object", name)
 	require.NoError(l, notAfter(rv, list.Items[i].GetResourceVersion()), "item of a list after %s", name)
+	l.inEtcd(name, rv)
 	l.last = rv
 	l.writes = append(l.writes, name)
 	l.versions = append(l.versions, rv)
+}
+
+// inEtcd looks at etcd as it was at the resource version of a write: just the object was written then.
+func (l *life) inEtcd(name, rv string) {
+	l.Helper()
+	revision, err := strconv.ParseInt(rv, 10, 64)
+	require.NoError(l, err)
+	then, err := l.etcd.Get(l.Context(), "/registry/", clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithRev(revision),
+		clientv3.WithMinModRev(revision), clientv3.WithMaxModRev(revision))
+	require.NoError(l, err)
+	require.Len(l, then.Kvs, 1, "what etcd wrote at the version of %s", name)
+	l.key = string(then.Kvs[0].Key)
+	require.Equal(l, l.name, path.Base(l.key))
+	if l.namespace != "" {
+		require.Equal(l, l.namespace, path.Base(path.Dir(l.key)))
+	}
 }
 
 // list reads the collection: no item is newer than it, and its kind is that of the type with List.
@@ -97,13 +121,20 @@ func (l *life) list() *unstructured.UnstructuredList {
 	return list
 }
 
-func (l *life) update() (o *unstructured.Unstructured, err error) {
+func (l *life) update() (*unstructured.Unstructured, error) {
+	return l.updates("update", func(o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		return l.client().Update(l.Context(), o, metav1.UpdateOptions{})
+	})
+}
+
+// updates labels the object as it is and puts that, and again if others have changed it meanwhile.
+func (l *life) updates(label string, put func(*unstructured.Unstructured) (*unstructured.Unstructured, error)) (o *unstructured.Unstructured, err error) {
 	return o, retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		if o, err = l.client().Get(l.Context(), l.name, metav1.GetOptions{}); err != nil {
 			return err
 		}
-		o.SetLabels(map[string]string{"conformance-update": "update"})
-		o, err = l.client().Update(l.Context(), o, metav1.UpdateOptions{})
+		o.SetLabels(map[string]string{"conformance-" + label: label})
+		o, err = put(o)
 		return err
 	})
 }
@@ -148,6 +179,9 @@ func (l *life) delete() {
 	list := l.list()
 	require.False(l, slices.ContainsFunc(list.Items, func(item unstructured.Unstructured) bool { return item.GetName() == l.name }))
 	require.NoError(l, before(l.last, list.GetResourceVersion()), "a deletion has a resource version of its own")
+	left, err := l.etcd.Get(l.Context(), l.key)
+	require.NoError(l, err)
+	require.Zero(l, left.Count, "%s is still in etcd", l.key)
 	l.writes = append(l.writes, "delete")
 }
 

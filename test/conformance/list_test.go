@@ -108,6 +108,31 @@ func TestList(t *testing.T) {
 			isInvalid(t, err)
 		}
 	})
+	//conformance:list-semantics Get support?: one object at an exact version is a list of its name
+	t.Run("one object", func(t *testing.T) {
+		was, is := w.at(t, w.older)["c0"], w.at(t, w.newest())["c0"]
+		require.NotEqual(t, was, is)
+		for rv, want := range map[string]string{w.older: was, w.newest(): is} {
+			list, err := w.client(w.c).List(t.Context(), metav1.ListOptions{ResourceVersion: rv, ResourceVersionMatch: exactMatch, FieldSelector: "metadata.name=c0"})
+			require.NoError(t, err)
+			require.Equal(t, rv, list.GetResourceVersion())
+			require.Equal(t, map[string]string{"c0": want}, itemsOf(t, list))
+		}
+	})
+	//conformance:api-concepts Semantics for list: NotOlderThan and Exact say nothing of the versions of items
+	t.Run("versions of items", func(t *testing.T) {
+		for _, match := range []metav1.ResourceVersionMatch{exactMatch, notOlderMatch} {
+			list, err := w.client(w.c).List(t.Context(), metav1.ListOptions{ResourceVersion: w.newest(), ResourceVersionMatch: match})
+			require.NoError(t, err)
+			older := 0
+			for _, rv := range itemsOf(t, list) {
+				if before(rv, w.newest()) == nil {
+					older++
+				}
+			}
+			require.Equal(t, len(list.Items)-1, older, "all but the one that was written last are older than the version asked for")
+		}
+	})
 	//conformance:api-concepts Unavailable resource versions: the server waits for the version to come
 	t.Run("the server waits", func(t *testing.T) {
 		w.answersOnRelease(t, func() error {

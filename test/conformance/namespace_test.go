@@ -4,12 +4,15 @@
 package conformance
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 )
@@ -31,7 +34,7 @@ func TestNamespaces(t *testing.T) {
 	}
 
 	reader := c.as(t, "reader")
-	c.grant(t, "staying", "reader", "list")
+	c.grant(t, "staying", "reader", "list", "configmaps")
 	eventually(t, "the role to be in force", func() (bool, error) {
 		_, err := staying.client(reader).List(t.Context(), metav1.ListOptions{})
 		if apierrors.IsForbidden(err) {
@@ -61,4 +64,36 @@ func TestNamespaces(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, staying.at(t, staying.newest()), itemsOf(t, left), "another namespace's")
 	require.Len(t, d.sizes(t, "v1"), 1, "and what is in none")
+}
+
+// TestSubresourceRights: kubernetes-api-concepts, "subresources that allow fine grained authorization".
+//
+//conformance:api-concepts Resource URIs: and for each subresource: who may write pods may not write their status
+func TestSubresourceRights(t *testing.T) {
+	c := shared(t)
+	namespace := c.namespace(t, "subresource-rights")
+	_, err := c.kube.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "none"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for user, granted := range map[string]struct{ may, mayNot []string }{
+		"owner": {nil, []string{"status"}}, "kubelet": {[]string{"status"}, nil},
+	} {
+		pods := c.as(t, user).kube.CoreV1().Pods(namespace)
+		patch := func(subresource ...string) error {
+			_, err := pods.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"status":{"message":"by `+user+`"}}`), metav1.PatchOptions{}, subresource...)
+			return err
+		}
+		require.True(t, apierrors.IsForbidden(patch()))
+		require.True(t, apierrors.IsForbidden(patch("status")))
+		c.grant(t, namespace, user, "patch", strings.Join(append([]string{"pods"}, granted.may...), "/"))
+		eventually(t, "the role to be in force", func() (bool, error) {
+			err := patch(granted.may...)
+			if apierrors.IsForbidden(err) {
+				return false, nil
+			}
+			return err == nil, err
+		})
+		require.True(t, apierrors.IsForbidden(patch(granted.mayNot...)), "%s may write something else", user)
+	}
 }

@@ -6,6 +6,7 @@ package conformance
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -165,6 +166,8 @@ func TestConflicts(t *testing.T) {
 // TestFinalizers: kubernetes-api-concepts, "Resource deletion".
 //
 //conformance:api-concepts Resource deletion: an object with finalizers is marked, and goes with the last one
+//conformance:api-concepts Resource deletion: the mark is the present time
+//conformance:api-concepts Resource deletion: with the last finalizer the object is gone from etcd
 //conformance:api-concepts Resource deletion: finalizers have no order
 func TestFinalizers(t *testing.T) {
 	h := newHistory(t, shared(t), "finalizers")
@@ -173,10 +176,19 @@ func TestFinalizers(t *testing.T) {
 	o.SetFinalizers([]string{"example.com/first", "example.com/second"})
 	_, err := client.Create(t.Context(), o, metav1.CreateOptions{})
 	require.NoError(t, err)
+	began := time.Now().Truncate(time.Second)
 	require.NoError(t, client.Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	ended := time.Now()
 	o, err = client.Get(t.Context(), "a", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.NotNil(t, o.GetDeletionTimestamp())
+	require.WithinRange(t, o.GetDeletionTimestamp().Time, began, ended, "in whole seconds, and on one machine")
+	etcd := h.c.etcd(t)
+	stored := func() int64 {
+		got, err := etcd.Get(t.Context(), "/registry/configmaps/finalizers/a")
+		require.NoError(t, err)
+		return got.Count
+	}
 	finalizers := func(list string) error {
 		_, err := client.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"metadata":{"finalizers":`+list+`}}`), metav1.PatchOptions{})
 		return err
@@ -186,7 +198,9 @@ func TestFinalizers(t *testing.T) {
 	require.NoError(t, finalizers(`["example.com/first"]`), "the second may go first")
 	_, err = client.Get(t.Context(), "a", metav1.GetOptions{})
 	require.NoError(t, err)
+	require.EqualValues(t, 1, stored())
 	require.NoError(t, finalizers(`[]`))
+	require.Zero(t, stored())
 	_, err = client.Get(t.Context(), "a", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 }

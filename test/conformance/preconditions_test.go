@@ -7,8 +7,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -124,4 +127,29 @@ func TestFieldValidation(t *testing.T) {
 			require.Equal(t, http.StatusUnprocessableEntity, post("Sometimes").code)
 		})
 	}
+}
+
+// TestEvictionOfAnother: an eviction that names another UID is a conflict, which the apiserver tries again before it says so.
+//
+//conformance:besides Preconditions: an eviction with another UID is 409
+func TestEvictionOfAnother(t *testing.T) {
+	t.Parallel()
+	c := shared(t)
+	pods := c.kube.CoreV1().Pods(c.namespace(t, "evictions"))
+	pod, err := pods.Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "none"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	evict := func(uid types.UID) error {
+		return pods.EvictV1(t.Context(), &policyv1.Eviction{
+			ObjectMeta: metav1.ObjectMeta{Name: "a"}, DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}},
+		})
+	}
+	began := time.Now()
+	err = evict("00000000-0000-0000-0000-000000000000")
+	require.True(t, apierrors.IsConflict(err), "%v", err)
+	require.InDelta(t, 10, time.Since(began).Seconds(), 5)
+	require.NoError(t, evict(pod.UID))
+	_, err = pods.Get(t.Context(), "a", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
 }

@@ -22,7 +22,7 @@ import (
 const (
 	sentencesFile = "sentences.yaml"
 	folder        = "test/conformance"
-	// scenarioFolder is where a marker may be above a scenario, which has its number within as many lines.
+	// scenarioFolder is where a marker may be above a spec, or above a scenario, which has its number within as many lines.
 	scenarioFolder, scenarioLines = "test/e2e", 4
 )
 
@@ -44,7 +44,7 @@ type document struct {
 	} `json:"sections"`
 }
 
-// shownBy is a test, a subtest or a scenario that a marker is above.
+// shownBy is a test, a subtest, a spec or a scenario that a marker is above.
 type shownBy struct{ name, file string }
 
 func (s shownBy) String() string { return fmt.Sprintf("[%s](../%s)", s.name, s.file) }
@@ -54,6 +54,7 @@ var (
 	testLine     = regexp.MustCompile(`^func (Test\w+)\(`)
 	subtestLine  = regexp.MustCompile(`^\s*t\.Run\("([^"]+)"`)
 	scenarioLine = regexp.MustCompile(`\bnumber: (\d+)`)
+	specLine     = regexp.MustCompile(`\bginkgo\.It\("([^"]+)"`)
 	commentLine  = regexp.MustCompile(`^\s*//`)
 )
 
@@ -79,9 +80,11 @@ func markersOf(file, source string) (shown map[string][]shownBy, declared []stri
 			name = test + "/" + m[1]
 		} else if m := scenarioLine.FindStringSubmatch(strings.Join(lines[i:min(i+scenarioLines, len(lines))], "\n")); m != nil && filepath.Dir(file) == scenarioFolder {
 			name = "scenario " + m[1]
+		} else if m := specLine.FindStringSubmatch(line); m != nil && filepath.Dir(file) == scenarioFolder {
+			name = m[1]
 		}
 		if name == "" && len(waiting) > 0 {
-			return nil, nil, fmt.Errorf("%s:%d: the marker %q is above no test, subtest or scenario", file, i+1, waiting[0])
+			return nil, nil, fmt.Errorf("%s:%d: the marker %q is above no test, subtest, spec or scenario", file, i+1, waiting[0])
 		}
 		for _, marker := range waiting {
 			shown[marker] = append(shown[marker], shownBy{name, file})
@@ -207,6 +210,9 @@ func TestMarkers(t *testing.T) {
 	shown, err = of(scenarios, "//conformance:doc Section: one\nvar _ = describe(scenario{\n\tnumber: 24, title: \"x\",\n})\n")
 	require.NoError(t, err)
 	require.Equal(t, map[string][]shownBy{"doc Section: one": {{"scenario 24", scenarios}}}, shown)
+	shown, err = of(scenarios, "\t//conformance:doc Section: one\n\tginkgo.It(\"does it\", func() {\n")
+	require.NoError(t, err)
+	require.Equal(t, map[string][]shownBy{"doc Section: one": {{"does it", scenarios}}}, shown)
 	for _, source := range []string{
 		"//conformance:doc Section: one\n\nfunc TestA(t *testing.T) {}\n",
 		"func TestA(t *testing.T) {\n\t//conformance:doc Section: one\n\trequire.True(t, true)\n}\n",

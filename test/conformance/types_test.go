@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -113,16 +114,22 @@ func (c *cluster) types(t *testing.T) []kindOfType {
 //
 //conformance:kep-5504 Conformance Tests: a version from before a write is below the one after it, for every GA type and a custom one
 //conformance:kep-5504 Conformance Tests: no version is above 2^128 - 1
+//conformance:api-concepts API verbs: almost all types have GET, POST, PUT, PATCH and DELETE
+//conformance:api-concepts Efficient detection of changes: a version is that of the persistence layer
+//conformance:api-concepts Alternate representations of resources: every built-in type is taken in protobuf by POST and PUT, and is the same object as in JSON
+//conformance:api-concepts Make a dry-run request: all built-in admission plugins support it
 //conformance:api-concepts Efficient detection of changes: a watch that broke goes on from the last version it saw
 //conformance:api-concepts Watch bookmarks: all up to their version has been sent
 //conformance:api-concepts Collections: the kind of a list is that of its items with List
 //conformance:api-concepts Resource deletion: an object with finalizers is marked, and goes with the last one
+//conformance:api-concepts Resource deletion: with the last finalizer the object is gone from etcd
 //conformance:api-concepts resourceVersion fields in metadata: an object's is of its last write, a list's is at or past each item's
 //conformance:besides Initial events: a watch with sendInitialEvents begins with a state at the version or newer, and a bookmark says when that is complete
 func TestTypes(t *testing.T) {
 	c := shared(t)
 	c.define(t, widgets)
 	fixtures, reasons := loadFixtures(t)
+	etcd := c.etcd(t)
 	var mu sync.Mutex
 	rows := map[string]string{}
 	note := func(k kindOfType, row string) {
@@ -145,7 +152,7 @@ func TestTypes(t *testing.T) {
 					return
 				}
 				t.Parallel()
-				l := newLife(t, c, k, f)
+				l := newLife(t, c, etcd, k, f)
 				l.run()
 				note(k, l.row())
 			})
@@ -176,18 +183,20 @@ func TestTypes(t *testing.T) {
 type life struct {
 	*testing.T
 	c         *cluster
+	etcd      *clientv3.Client
 	kind      kindOfType
 	fixture   fixture
 	namespace string
 	name      string
+	key       string // in etcd
 	last      string // resource version of the last write
 	writes    []string
 	versions  []string // what the writes returned
 	watched   *follower
 }
 
-func newLife(t *testing.T, c *cluster, k kindOfType, f fixture) *life {
-	l := &life{T: t, c: c, kind: k, fixture: f}
+func newLife(t *testing.T, c *cluster, etcd *clientv3.Client, k kindOfType, f fixture) *life {
+	l := &life{T: t, c: c, etcd: etcd, kind: k, fixture: f}
 	if k.Namespaced {
 		l.namespace = c.namespace(t, strings.NewReplacer("/", "-", ".k8s.io", "", ".", "-", " ", "-").Replace("conformance-"+k.String()))
 	}

@@ -112,6 +112,7 @@ func TestWatch(t *testing.T) {
 	held := w.since(w.older)
 
 	//conformance:api-concepts Semantics for watch: unset begins with the most recent state, 0 with any, a version with what comes after it
+	//conformance:api-concepts Semantics for watch: the state comes as synthetic ADDED events; from a version on there are none
 	//conformance:api-concepts Unavailable resource versions: a watch waits for it
 	t.Run("lagging", func(t *testing.T) {
 		c := w.servers[lagging]
@@ -138,6 +139,7 @@ func TestWatch(t *testing.T) {
 	})
 	//conformance:api-concepts Efficient detection of changes: a watch from a list's version misses nothing and doubles nothing
 	//conformance:api-concepts Semantics for watch: unset begins with the most recent state, 0 with any, a version with what comes after it
+	//conformance:api-concepts Semantics for watch: the state comes as synthetic ADDED events; from a version on there are none
 	t.Run("current", func(t *testing.T) {
 		w.settle(t)
 		newest, now := w.newest(), w.at(t, w.newest())
@@ -161,6 +163,18 @@ func TestWatch(t *testing.T) {
 		s := w.watch(t, w.c, metav1.ListOptions{ResourceVersion: future})
 		within(t, time.Minute, "the future", func() (bool, error) { return before(future, w.write(t, "c4")) == nil, nil })
 		s.expect(w.since(future))
+	})
+	//conformance:api-concepts Unavailable resource versions: until its time-out, if it does not come
+	t.Run("unknown", func(t *testing.T) {
+		const seconds = 2
+		began := time.Now()
+		i, err := w.client(w.c).Watch(t.Context(), metav1.ListOptions{ResourceVersion: w.future(t), TimeoutSeconds: new(int64(seconds))})
+		require.NoError(t, err)
+		t.Cleanup(i.Stop)
+		w.write(t, "c5")
+		e, open := <-i.ResultChan()
+		require.False(t, open, "neither an error nor an event: %v", e)
+		require.GreaterOrEqual(t, time.Since(began), seconds*time.Second)
 	})
 	//conformance:list-semantics Add a ResourceVersionMatch query parameter: a watch has no match
 	t.Run("match", func(t *testing.T) {

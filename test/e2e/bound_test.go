@@ -38,6 +38,9 @@ var (
 	_ = describe(honest(long, []time.Duration{120 * time.Second}))
 )
 
+// honest compares the published age with the one that the proxy knows.
+//
+//conformance:kep-5647 Motivation: how stale the cache of a controller is can be told
 func honest(label string, faults []time.Duration) scenario {
 	return scenario{
 		number: 11, title: fmt.Sprintf("the published age is honest, holds and delays of %v", faults), label: label, gate: gates.MonitorInformerStaleness, mutants: ifOrdinary(label, without{"age", ruleDishonest}), gaps: []int{10},

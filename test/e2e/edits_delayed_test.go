@@ -33,6 +33,8 @@ const (
 // Events of DaemonSets come late while specs are edited and pods fail, so that status after status has to be
 // written. U0 writes each on an object older than its own last write and is refused; it then overwrites what
 // is there. U1 waits for its own status and is not hurt.
+//
+//conformance:kep-5647 Staleness Mitigation in Controllers: writes of status are tracked too
 var _ = describe(scenario{
 	number: 3, title: "DaemonSet events delayed across spec and status edits", label: ordinary,
 	hurts: rig.U0, rules: []string{oracle.RuleStatusConflict}, mutants: []without{{"own-writes", oracle.RuleStatusConflict}},

@@ -19,6 +19,8 @@ import (
 // A node is tainted, the taint is taken off, and the one event that says so never comes; an event of another node does. The cache has
 // the newest resource version then, and is wrong. When the toleration of the pods runs out every stock arm deletes them from a
 // healthy node. Afterwards the node is tainted again and other pods have to go.
+//
+//conformance:kep-5647 Story 3: no disruptive action on a stale read: live reads or proofs come first, not of leases alone
 var _ = describe(scenario{
 	number: 27, title: "the event that a NoExecute taint was taken off is lost, later ones come", label: ordinary,
 	hurts: rig.U1, rules: []string{oracle.RuleUnjustified}, mutants: []without{{"taint-guard", oracle.RuleUnjustified}},

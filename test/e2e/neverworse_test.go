@@ -30,6 +30,7 @@ const (
 )
 
 var _ = ginkgo.Describe("Never worse than stock", ginkgo.Label("neverworse"), gates.StaleControllerConsistency(), func() {
+	//conformance:kep-5647 Feature Enablement and Rollback: what reconcilers do is unchanged: ours makes no more tries, and is no later, than stock allows for
 	ginkgo.It("in everyday troubles", ginkgo.Label(ordinary), func(ctx context.Context) {
 		troubled(ctx).neverBehind(ctx, append(refusals(), changes(troublesLast)...), troublesLast, 0)
 	}, ginkgo.SpecTimeout(slowMachine*10*time.Minute))

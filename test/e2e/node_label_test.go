@@ -27,6 +27,8 @@ const (
 
 // Node events come late, and what they tell has been taken back by then: when the controller learns that nodes
 // lost the label that a DaemonSet selects, they have it again. Every stock arm deletes the pods (gap 9).
+//
+//conformance:kep-5647 Story 3: no disruptive action on a stale read: live reads or proofs come first, not of leases alone
 var _ = describe(scenario{
 	number: 4, title: "node events delayed by 10 s, DaemonSet: label taken away and given back", label: ordinary,
 	hurts: rig.U1, rules: []string{oracle.RuleUnjustified}, mutants: []without{{"proofs", oracle.RuleUnjustified}}, gaps: []int{9},
