@@ -40,11 +40,15 @@ type behaviour struct {
 	answers func(Request) *answer
 	// loses takes the backend's answer away, and cuts the client's stream instead.
 	loses func(Request) bool
+	// cuts ends the backend's answer after so many bytes, or, with whole, has it look complete there.
+	cuts  func(Request) bool
+	after int
+	whole bool
 	// holdsLists keeps back the backend's answers to lists.
 	holdsLists bool
 	// opaque selects the objects whose resource versions are rewritten on their way to the client.
 	opaque func(Event) bool
-	// limit is how often drops, answers and loses apply; 0 means always.
+	// limit is how often drops, answers, loses and cuts apply; 0 means always.
 	limit int
 }
 
@@ -231,4 +235,34 @@ func (l LoseAnswers) behaviour() (behaviour, error) {
 		return behaviour{}, errors.New("a watch has no answer to lose: see DropStream and DropEvents")
 	}
 	return behaviour{kind: "LoseAnswers", limit: l.Count, loses: func(r Request) bool { return slices.Contains(verbs, r.Verb) }}, nil
+}
+
+// CutAnswers has requests executed and their answers end in the middle.
+type CutAnswers struct {
+	// Verbs are the Kubernetes verbs whose answers are cut; empty means list.
+	Verbs []string
+	// After is how many bytes of the body reach the client, as they are on the wire. An answer with no more is left alone.
+	After int
+	// Whole ends the answer without a length, as something in between may do that does not notice: the client can tell only
+	// by the content. Otherwise its end is unexpected, as where a connection breaks at that moment.
+	Whole bool
+	// Count is how many answers are cut; 0 means all until the fault is cleared.
+	Count int
+}
+
+func (c CutAnswers) behaviour() (behaviour, error) {
+	if c.Count < 0 || c.After < 0 {
+		return behaviour{}, fmt.Errorf("count %d or after %d is negative", c.Count, c.After)
+	}
+	verbs := slices.Clone(c.Verbs)
+	if len(verbs) == 0 {
+		verbs = []string{"list"}
+	}
+	if slices.Contains(verbs, "watch") {
+		return behaviour{}, errors.New("a watch has no answer to cut: see DropStream and Gone")
+	}
+	return behaviour{
+		kind: "CutAnswers", limit: c.Count, after: c.After, whole: c.Whole,
+		cuts: func(r Request) bool { return slices.Contains(verbs, r.Verb) },
+	}, nil
 }

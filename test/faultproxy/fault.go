@@ -72,7 +72,7 @@ type Stats struct {
 	Since, Until time.Time
 	// Streams is how many watch streams (for a black hole: connections) the fault met.
 	Streams int
-	// Requests is how many requests it answered or, for lists, held, or whose answers it rewrote or lost.
+	// Requests is how many requests it answered or, for lists, held, or whose answers it rewrote, cut or lost.
 	Requests int
 	// Seen arrived while the fault was in force; Held, Released and Dropped say what became of it. The
 	// backend's end of a stream counts as a frame without bytes.

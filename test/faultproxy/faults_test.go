@@ -5,6 +5,7 @@ package faultproxy
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"testing"
 	"time"
@@ -456,6 +457,61 @@ func TestLostAnswers(t *testing.T) {
 		require.NoError(t, create("n"))
 		_, err := h.proxy.Inject(Target{Resource: nodes}, LoseAnswers{Verbs: []string{"watch"}})
 		require.Error(t, err)
+		h.requireUntouched(t, p)
+	})
+}
+
+// An answer that ends in the middle is no list, whether the connection breaks or the end looks like one.
+func TestCutAnswers(t *testing.T) {
+	inBothEncodings(t, func(t *testing.T, h *harness) {
+		p := h.watch(t, "pods")
+		h.api.stored = func(*http.Request, k8sruntime.Object) k8sruntime.Object {
+			list := &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "100"}}
+			for _, name := range []string{"n1", "n2", "n3"} {
+				list.Items = append(list.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			}
+			return list
+		}
+		list := func() (*corev1.NodeList, error) {
+			return h.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		}
+		body := func() ([]byte, error) {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.proxy.URL()+"/api/v1/nodes", nil)
+			require.NoError(t, err)
+			req.Header.Set("Accept", h.config.AcceptContentTypes)
+			res, err := h.http.Do(req)
+			require.NoError(t, err)
+			defer res.Body.Close()
+			return io.ReadAll(res.Body)
+		}
+		for _, whole := range []bool{false, true} {
+			all, err := list()
+			require.NoError(t, err)
+			require.Len(t, all.Items, 3)
+			f := h.inject(t, Target{Resource: nodes}, CutAnswers{After: 80, Whole: whole, Count: 2})
+			got, err := list()
+			require.Error(t, err, "half a list is none: %v", got)
+			raw, err := body()
+			require.Equal(t, 2, f.Stats().Requests)
+			require.Len(t, raw, 80)
+			if whole {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			}
+			_, err = list()
+			require.NoError(t, err, "so many were cut, and no more")
+			f.Clear()
+			f = h.inject(t, Target{Resource: nodes}, CutAnswers{After: 1 << 20, Whole: whole})
+			_, err = list()
+			require.NoError(t, err)
+			require.Zero(t, f.Stats().Requests, "an answer that is shorter is left alone")
+			f.Clear()
+		}
+		for _, bad := range []Effect{CutAnswers{Verbs: []string{"watch"}}, CutAnswers{After: -1}} {
+			_, err := h.proxy.Inject(Target{Resource: nodes}, bad)
+			require.Error(t, err)
+		}
 		h.requireUntouched(t, p)
 	})
 }

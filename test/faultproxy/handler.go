@@ -107,6 +107,20 @@ func (p *Proxy) serveOther(w http.ResponseWriter, r *http.Request, req Request, 
 		}
 	}
 	for _, f := range faults {
+		if f.b.cuts != nil && f.b.cuts(req) {
+			next := rp.ModifyResponse
+			rp.ModifyResponse = func(res *http.Response) error {
+				if next != nil {
+					if err := next(res); err != nil {
+						return err
+					}
+				}
+				return f.cutAnswer(res, req)
+			}
+			break
+		}
+	}
+	for _, f := range faults {
 		if f.b.loses != nil && f.b.loses(req) && f.take() {
 			rp.ModifyResponse = func(*http.Response) error {
 				f.didRequest(ActionDropped, req)

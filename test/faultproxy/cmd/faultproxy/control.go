@@ -28,7 +28,7 @@ type spec struct {
 
 	Lists      bool              `json:"lists"`      // Hold
 	By         metav1.Duration   `json:"by"`         // Delay
-	Count      int               `json:"count"`      // DropEvents, TooLargeRV, TooManyRequests, LoseAnswers
+	Count      int               `json:"count"`      // DropEvents, TooLargeRV, TooManyRequests, LoseAnswers, CutAnswers
 	Types      []watch.EventType `json:"types"`      // DropEvents, OpaqueRVs
 	Namespace  string            `json:"namespace"`  // DropEvents, OpaqueRVs
 	Name       string            `json:"name"`       // DropEvents, OpaqueRVs
@@ -36,7 +36,9 @@ type spec struct {
 	Resumed    bool              `json:"resumed"`    // Gone
 	Current    uint64            `json:"current"`    // TooLargeRV
 	RetryAfter metav1.Duration   `json:"retryAfter"` // TooManyRequests
-	Verbs      []string          `json:"verbs"`      // TooManyRequests, LoseAnswers
+	Verbs      []string          `json:"verbs"`      // TooManyRequests, LoseAnswers, CutAnswers
+	After      int               `json:"after"`      // CutAnswers
+	Whole      bool              `json:"whole"`      // CutAnswers
 }
 
 func (s spec) inject(p *faultproxy.Proxy) (*faultproxy.Fault, error) {
@@ -68,6 +70,8 @@ func (s spec) inject(p *faultproxy.Proxy) (*faultproxy.Fault, error) {
 		e = faultproxy.TooManyRequests{RetryAfter: s.RetryAfter.Duration, Verbs: s.Verbs, Count: s.Count}
 	case "LoseAnswers":
 		e = faultproxy.LoseAnswers{Verbs: s.Verbs, Count: s.Count}
+	case "CutAnswers":
+		e = faultproxy.CutAnswers{Verbs: s.Verbs, After: s.After, Whole: s.Whole, Count: s.Count}
 	default:
 		return nil, fmt.Errorf("unknown effect %q", s.Effect)
 	}
