@@ -134,7 +134,7 @@ func TestGone(t *testing.T) {
 		}
 		require.Equal(t, want, itemsOf(t, rest))
 	})
-	//conformance:api-concepts Retrieving large results sets in chunks: then the client begins again, or omits the limit
+	//conformance:api-concepts Retrieving large results sets in chunks: then the client begins anew, or omits the limit
 	t.Run("after an expired token", func(t *testing.T) {
 		options := metav1.ListOptions{Limit: pageSize}
 		var pages []*unstructured.UnstructuredList

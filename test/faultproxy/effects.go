@@ -34,6 +34,8 @@ type behaviour struct {
 	delay  time.Duration
 	// drops takes an arriving event out of the stream.
 	drops func(Event) bool
+	// doubles and swaps select events that come twice, or after the next one.
+	doubles, swaps func(Event) bool
 	// ends finishes the streams the fault is attached to.
 	ends stop
 	// answers replaces the backend's answer; nil forwards the request.
@@ -115,11 +117,37 @@ func (d DropEvents) behaviour() (behaviour, error) {
 	if d.Count < 0 {
 		return behaviour{}, fmt.Errorf("count %d is negative", d.Count)
 	}
-	match := d.Match
-	if match == nil {
-		match = func(e Event) bool { return e.Type != "" && e.Type != watch.Bookmark && e.Type != watch.Error }
+	return behaviour{kind: "DropEvents", drops: orEvery(d.Match), limit: d.Count}, nil
+}
+
+// orEvery returns what selects events, or what selects every event but bookmarks and errors.
+func orEvery(match func(Event) bool) func(Event) bool {
+	if match != nil {
+		return match
 	}
-	return behaviour{kind: "DropEvents", drops: match, limit: d.Count}, nil
+	return func(e Event) bool { return e.Type != "" && e.Type != watch.Bookmark && e.Type != watch.Error }
+}
+
+// DoubleEvents delivers events twice, one right after the other. The state that a watch begins with is left alone.
+type DoubleEvents struct {
+	// Match selects the events; nil selects every event but bookmarks and errors.
+	Match func(Event) bool
+}
+
+func (d DoubleEvents) behaviour() (behaviour, error) {
+	return behaviour{kind: "DoubleEvents", doubles: orEvery(d.Match)}, nil
+}
+
+// ReorderEvents has two neighbours of a stream change places: an event that it selects is kept until the next that it selects was
+// delivered. Anything else that comes meanwhile, and the end of the fault, releases it. The state that a watch begins with is
+// left alone.
+type ReorderEvents struct {
+	// Match selects the events; nil selects every event but bookmarks and errors.
+	Match func(Event) bool
+}
+
+func (r ReorderEvents) behaviour() (behaviour, error) {
+	return behaviour{kind: "ReorderEvents", swaps: orEvery(r.Match)}, nil
 }
 
 // SuppressBookmarks drops the periodic bookmarks. The one that ends the initial events of a WatchList stream

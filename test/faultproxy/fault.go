@@ -79,11 +79,13 @@ type Stats struct {
 	Seen, Held, Released, Dropped Tally
 	// Rewritten went to the client with another resource version.
 	Rewritten Tally
+	// Doubled came twice; Swapped came after the one that it was sent before.
+	Doubled, Swapped Tally
 	// FirstHeldRV and LastHeldRV are the resource versions of the first and the last event held or dropped.
 	FirstHeldRV, LastHeldRV string
 }
 
-// Touched is how many changes of objects the fault has held, dropped or rewritten, and how many requests it has met. That it held
+// Touched is how many changes of objects the fault has held, dropped, rewritten, doubled or put out of order, and how many requests it has met. That it held
 // back bookmarks and ends of streams alone, or errors, has kept nothing from anybody. Of SuppressBookmarks and StopReading every frame
 // counts: the one is about bookmarks, and the other leaves what it holds unread.
 func (s Stats) Touched() int {
@@ -92,7 +94,7 @@ func (s Stats) Touched() int {
 	case kindSuppressBookmarks, kindStopReading:
 		count = func(t *Tally) int { return t.Frames }
 	}
-	return max(count(&s.Held), count(&s.Dropped)) + count(&s.Rewritten) + s.Requests
+	return max(count(&s.Held), count(&s.Dropped)) + count(&s.Rewritten) + count(&s.Doubled) + count(&s.Swapped) + s.Requests
 }
 
 // Fault is one effect in force on one target. Its methods may be called from any goroutine.
@@ -137,7 +139,7 @@ func (f *Fault) Stats() Stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.stats
-	for _, t := range []*Tally{&s.Seen, &s.Held, &s.Released, &s.Dropped, &s.Rewritten} {
+	for _, t := range []*Tally{&s.Seen, &s.Held, &s.Released, &s.Dropped, &s.Rewritten, &s.Doubled, &s.Swapped} {
 		t.Events = maps.Clone(t.Events)
 	}
 	return s
@@ -194,6 +196,10 @@ func (f *Fault) did(a Action, stream int64, fr *frame) {
 		f.stats.Dropped.add(fr)
 	case ActionRewritten:
 		f.stats.Rewritten.add(fr)
+	case ActionDoubled:
+		f.stats.Doubled.add(fr)
+	case ActionSwapped:
+		f.stats.Swapped.add(fr)
 	}
 	if rv := fr.event.ResourceVersion; rv != "" && (a == ActionHeld || a == ActionDropped) {
 		if f.stats.FirstHeldRV == "" {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -512,6 +513,49 @@ func TestCutAnswers(t *testing.T) {
 			_, err := h.proxy.Inject(Target{Resource: nodes}, bad)
 			require.Error(t, err)
 		}
+		h.requireUntouched(t, p)
+	})
+}
+
+// An event may come twice, or after the next one, which loses none.
+func TestDoubledAndReorderedEvents(t *testing.T) {
+	inBothEncodings(t, func(t *testing.T, h *harness) {
+		n, p := h.watch(t, "nodes"), h.watch(t, "pods")
+		twice := h.inject(t, Target{Resource: nodes}, DoubleEvents{})
+		h.api.send("nodes", watch.Added, "n1")
+		h.api.send("nodes", watch.Bookmark, "")
+		h.api.send("nodes", watch.Deleted, "n1")
+		want := []string{"ADDED n1", "ADDED n1", "BOOKMARK", "DELETED n1", "DELETED n1"}
+		n.require(t, want...)
+		require.Equal(t, map[watch.EventType]int{watch.Added: 1, watch.Deleted: 1}, twice.Stats().Doubled.Events)
+		twice.Clear()
+
+		swap := h.inject(t, Target{Resource: nodes}, ReorderEvents{Match: func(e Event) bool { return e.Name != "n9" && e.Type != watch.Bookmark }})
+		h.api.send("nodes", watch.Added, "n1")
+		h.requireUntouched(t, p)
+		n.require(t, want...) // it waits for the next
+		h.api.send("nodes", watch.Modified, "n1")
+		h.api.send("nodes", watch.Added, "n2")
+		h.api.send("nodes", watch.Added, "n3")
+		want = append(want, "MODIFIED n1", "ADDED n1", "ADDED n3", "ADDED n2")
+		n.require(t, want...)
+		require.Equal(t, 2, swap.Stats().Swapped.Frames)
+		// What it does not select passes nothing.
+		for _, between := range []string{"n9", ""} {
+			h.api.send("nodes", watch.Modified, "n2")
+			kind := watch.Modified
+			if between == "" {
+				kind = watch.Bookmark
+			}
+			h.api.send("nodes", kind, between)
+			want = append(want, "MODIFIED n2", strings.TrimSpace(string(kind)+" "+between))
+			n.require(t, want...)
+		}
+		rv := h.api.send("nodes", watch.Deleted, "n2")
+		eventually(t, "the last has arrived", func() bool { return h.proxy.Progress(nodes).Sent.ResourceVersion == rv })
+		swap.Clear()
+		n.require(t, append(want, "DELETED n2")...)
+		require.Equal(t, 2, swap.Stats().Swapped.Frames)
 		h.requireUntouched(t, p)
 	})
 }

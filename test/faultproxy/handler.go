@@ -117,7 +117,6 @@ func (p *Proxy) serveOther(w http.ResponseWriter, r *http.Request, req Request, 
 				}
 				return f.cutAnswer(res, req)
 			}
-			break
 		}
 	}
 	for _, f := range faults {

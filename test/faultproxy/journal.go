@@ -24,6 +24,8 @@ const (
 	ActionDropped   Action = "Dropped"   // a frame or an answer will never reach the client
 	ActionAnswered  Action = "Answered"  // a request was answered instead of being forwarded
 	ActionRewritten Action = "Rewritten" // a frame or an answer was changed
+	ActionDoubled   Action = "Doubled"   // a frame was handed to the client twice
+	ActionSwapped   Action = "Swapped"   // a frame was handed to the client after the one that came after it
 	ActionEnded     Action = "Ended"     // a stream was ended, or left half open
 	ActionSwitched  Action = "Switched"  // the client was moved to another backend
 )

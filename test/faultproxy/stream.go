@@ -46,10 +46,13 @@ type stream struct {
 	// canWrite and canRead wake the two goroutines; both look at the state again when they wake.
 	canWrite, canRead chan struct{}
 
-	mu                  sync.Mutex
-	faults              []*Fault
-	queue               []*frame
-	queued              int // bytes in queue
+	mu     sync.Mutex
+	faults []*Fault
+	queue  []*frame
+	queued int // bytes in queue
+	// late is kept by a fault until the next event is in the queue.
+	late                *frame
+	lateBy              *Fault
 	initial             bool
 	stop                stop
 	lastSent, delivered Mark
@@ -107,6 +110,9 @@ func (s *stream) detach(f *Fault) {
 		return
 	}
 	s.faults = slices.Delete(s.faults, i, i+1)
+	if s.lateBy == f {
+		s.enqueueLate()
+	}
 	if f.b.ends == stopSilent && s.stop == stopSilent {
 		s.stop = stopEnd
 		for _, other := range s.faults {
@@ -223,6 +229,50 @@ func (s *stream) arrive(fr *frame) {
 			return
 		}
 	}
+	s.order(fr)
+}
+
+// order queues a frame once, twice, or after the next.
+func (s *stream) order(fr *frame) {
+	var doubled, swapped *Fault
+	if fr.end == notEnd && !fr.initial {
+		for _, f := range s.faults {
+			switch {
+			case f.b.doubles != nil && f.b.doubles(fr.event):
+				doubled = f
+			case f.b.swaps != nil && f.b.swaps(fr.event):
+				swapped = f
+			}
+		}
+	}
+	switch {
+	case s.late == nil && swapped != nil:
+		s.late, s.lateBy = fr, swapped
+		return
+	case s.late != nil && swapped == s.lateBy:
+		swapped.did(ActionSwapped, s.id, s.late)
+		s.enqueue(fr)
+		s.enqueueLate()
+	default:
+		s.enqueueLate()
+		s.enqueue(fr)
+	}
+	if doubled != nil {
+		doubled.did(ActionDoubled, s.id, fr)
+		again := *fr
+		again.heldBy = nil
+		s.enqueue(&again)
+	}
+}
+
+func (s *stream) enqueueLate() {
+	if s.late != nil {
+		s.enqueue(s.late)
+		s.late, s.lateBy = nil, nil
+	}
+}
+
+func (s *stream) enqueue(fr *frame) {
 	for _, f := range s.faults {
 		if f.keeps(fr) {
 			s.hold(fr, f)

@@ -29,10 +29,10 @@ type spec struct {
 	Lists      bool              `json:"lists"`      // Hold
 	By         metav1.Duration   `json:"by"`         // Delay
 	Count      int               `json:"count"`      // DropEvents, TooLargeRV, TooManyRequests, LoseAnswers, CutAnswers
-	Types      []watch.EventType `json:"types"`      // DropEvents, OpaqueRVs
-	Namespace  string            `json:"namespace"`  // DropEvents, OpaqueRVs
-	Name       string            `json:"name"`       // DropEvents, OpaqueRVs
-	UID        types.UID         `json:"uid"`        // DropEvents, OpaqueRVs
+	Types      []watch.EventType `json:"types"`      // DropEvents, DoubleEvents, ReorderEvents, OpaqueRVs
+	Namespace  string            `json:"namespace"`  // DropEvents, DoubleEvents, ReorderEvents, OpaqueRVs
+	Name       string            `json:"name"`       // DropEvents, DoubleEvents, ReorderEvents, OpaqueRVs
+	UID        types.UID         `json:"uid"`        // DropEvents, DoubleEvents, ReorderEvents, OpaqueRVs
 	Resumed    bool              `json:"resumed"`    // Gone
 	Current    uint64            `json:"current"`    // TooLargeRV
 	RetryAfter metav1.Duration   `json:"retryAfter"` // TooManyRequests
@@ -60,6 +60,10 @@ func (s spec) inject(p *faultproxy.Proxy) (*faultproxy.Fault, error) {
 		e = faultproxy.DropEvents{Count: s.Count, Match: s.matchEvent()}
 	case "OpaqueRVs":
 		e = faultproxy.OpaqueRVs{Match: s.matchEvent()}
+	case "DoubleEvents":
+		e = faultproxy.DoubleEvents{Match: s.matchEvent()}
+	case "ReorderEvents":
+		e = faultproxy.ReorderEvents{Match: s.matchEvent()}
 	case "SuppressBookmarks":
 		e = faultproxy.SuppressBookmarks{}
 	case "Gone":

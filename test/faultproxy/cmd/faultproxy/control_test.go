@@ -47,7 +47,7 @@ func TestControl(t *testing.T) {
 		h.ServeHTTP(rec, httptest.NewRequest(method, path, strings.NewReader(body)))
 		return rec
 	}
-	effects := []string{"Hold", "Delay", "StopReading", "DropStream", "DropEvents", "SuppressBookmarks", "Gone", "TooLargeRV", "TooManyRequests", "LoseAnswers", "CutAnswers", "BlackHole"}
+	effects := []string{"Hold", "Delay", "StopReading", "DropStream", "DropEvents", "DoubleEvents", "ReorderEvents", "SuppressBookmarks", "Gone", "TooLargeRV", "TooManyRequests", "LoseAnswers", "CutAnswers", "BlackHole"}
 	for _, e := range effects {
 		rec := call("POST", "/faults", `{"effect":"`+e+`","resource":"nodes","by":"10s"}`)
 		require.Equal(t, http.StatusCreated, rec.Code, rec.Body)
