@@ -36,6 +36,8 @@ type load struct {
 	// clean, unless nil, removes what is not in the namespace. It is not measured. Namespaces of the load's own have names that begin
 	// with that of its namespace and a hyphen.
 	clean func(ctx context.Context, r *run, namespace string)
+	// late is for how long its end waits by chance, whatever is done for it.
+	late time.Duration
 }
 
 // deploymentLoad makes Deployments and rolls all of them at once.

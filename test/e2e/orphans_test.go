@@ -84,8 +84,7 @@ var _ = describe(scenario{
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		hold := r.inject(faultproxy.Target{Resource: configMaps}, faultproxy.Hold{})
 		for i := range orphanMaps {
-			_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: nameOf(orphansOwner, i), Labels: map[string]string{"app": orphansOwner},
-				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Secret", Name: orphansOwner, UID: secret.UID}}}}, metav1.CreateOptions{})
+			_, err := maps.Create(ctx, dependentMap(secret, nameOf(orphansOwner, i)), metav1.CreateOptions{})
 			gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		}
 		r.orphan(ctx, hold, orphanMaps, func() error { return secrets.Delete(ctx, orphansOwner, orphaning) }, func() error {
@@ -108,6 +107,12 @@ var (
 	orphaning  = metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan)}
 	configMaps = corev1.Resource("configmaps")
 )
+
+// dependentMap returns a ConfigMap that a Secret owns.
+func dependentMap(owner *corev1.Secret, name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": owner.Name},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Secret", Name: owner.Name, UID: owner.UID}}}}
+}
 
 // orphan deletes an owner, some of whose dependents are held back, and ends the hold when the controller has had time to go
 // wrong. It returns when the owner is gone, and the controller has had time to go wrong again.
