@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/podautoscaler/metrics"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/faults"
@@ -32,6 +33,14 @@ const (
 	warm     = 30 * time.Second
 	settled  = 30 * time.Second
 )
+
+// flagsFor are those that a schedule needs. load is what autoscalers read.
+func flagsFor(s schedule.Schedule, load metrics.MetricsClient) arms.Flags {
+	return arms.Flags{
+		Monitor: s.Monitor, QPS: s.QPS, Guards: s.Guards(), Ended: s.Ended, Deployments: s.Deployments(), CronJobs: len(s.CronJobs) > 0, Slices: len(s.Services) > 0,
+		Collector: len(s.Families) > 0, Claims: len(s.Claimers) > 0, Volumes: len(s.Volumes) > 0, Load: load,
+	}
+}
 
 // run runs a schedule on one arm. log, unless nil, is told what the components log.
 func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (record validate.Record) {
@@ -58,7 +67,7 @@ func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (rec
 			judge.Changed(truth, r, old, now)
 			tr.Changed(old, now)
 		}
-		manager, err := arms.Start(ctx, arm, server, arms.Flags{Monitor: s.Monitor, QPS: s.QPS, Guards: s.Guards(), Deployments: s.Deployments(), CronJobs: len(s.CronJobs) > 0, Slices: len(s.Services) > 0, Collector: len(s.Families) > 0, Claims: len(s.Claimers) > 0, Volumes: len(s.Volumes) > 0, Load: tr.Measured(judge.Asked), Ended: s.Ended})
+		manager, err := arms.Start(ctx, arm, server, flagsFor(s, tr.Measured(judge.Asked)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
@@ -26,36 +24,8 @@ import (
 
 const tenant = "tenant"
 
-func quotaOf(truth model.Truth) corev1.ResourceQuotaStatus {
-	return truth.Get(model.Quotas, tenant, tenant).(*corev1.ResourceQuota).Status
-}
-
-func budgetOf(truth model.Truth) policyv1.PodDisruptionBudgetStatus {
-	return truth.Get(model.Budgets, tenant, tenant).(*policyv1.PodDisruptionBudget).Status
-}
-
-func podsOf(truth model.Truth, in func(*corev1.Pod) bool) (n int) {
-	for _, o := range truth.List(model.Pods) {
-		if in(o.(*corev1.Pod)) {
-			n++
-		}
-	}
-	return n
-}
-
-func hardIsNine(truth model.Truth) bool {
-	hard := quotaOf(truth).Hard[corev1.ResourcePods]
-	return hard.Value() == 9
-}
-
-func oneEnded(truth model.Truth) bool { return podsOf(truth, ended) <= 1 }
-
-func ended(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded }
-
-func onGoneNode(p *corev1.Pod) bool { return p.Spec.NodeName == traffic.NodeName(0) }
-
-// startOurs runs our controllers until the test ends. The faults are there before they start.
-func startOurs(t *testing.T, s schedule.Schedule, flags arms.Flags, before ...schedule.Step) (*model.Server, *faults.Faults, *traffic.Traffic, *arms.Manager) {
+// start runs an arm's controllers until the test ends. The faults are there before they start.
+func start(t *testing.T, arm arms.Arm, s schedule.Schedule, before ...schedule.Step) (*model.Server, *faults.Faults, *traffic.Traffic, *arms.Manager) {
 	server := model.New()
 	f := faults.New(server)
 	server.Fate = f.Fate
@@ -64,7 +34,7 @@ func startOurs(t *testing.T, s schedule.Schedule, flags arms.Flags, before ...sc
 	for _, step := range before {
 		f.Do(step, tr.After)
 	}
-	manager, err := arms.Start(context.Background(), arms.Ours, server, flags)
+	manager, err := arms.Start(context.Background(), arm, server, flagsFor(s, tr.Measured(func(model.Truth, schedule.Autoscaler) {})))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		tr.End()
@@ -73,98 +43,97 @@ func startOurs(t *testing.T, s schedule.Schedule, flags arms.Flags, before ...sc
 	return server, f, tr, manager
 }
 
-// Where nothing can be proven for an hour, what waits is shown, the rest goes on, and each wait ends: that of a value after a minute,
-// that of a deletion once there are proofs again.
+const (
+	// unprovenFrom is when the hour begins in which nothing can be proven, stepsFrom when what is to wait happens.
+	unprovenFrom, unproven = 10 * time.Minute, time.Hour
+	stepsFrom              = unprovenFrom + time.Minute
+	// look is when it is looked at what waits, unless a history says when: podgc has made a pass by then, and an autoscaler been looked at.
+	look = 41 * time.Second
+)
+
+// hour is a history with an hour in which nothing can be proven.
+type hour struct {
+	name, controller string
+	schedule         schedule.Schedule
+	// unread is the resource of which nothing can be read live then either.
+	unread string
+	// before happen before the hour, steps in it: At counts from stepsFrom.
+	before, steps []schedule.Step
+	// goesOn is so soon after stepsFrom.
+	goesOn func(model.Truth) bool
+	soon   time.Duration
+	// done is not so at look, and is within late, or, if that is 0, soon after the hour. Stock has done it at look.
+	done       func(model.Truth) bool
+	look, late time.Duration
+}
+
+// play plays the history on an arm, and returns how many objects of each resource, but events, there are at its end.
+func (h hour) play(t *testing.T, arm arms.Arm) map[string]int {
+	began := time.Now()
+	s := h.schedule
+	for _, step := range h.steps {
+		step.At += stepsFrom
+		s.Steps = append(s.Steps, step) // The load follows from them.
+	}
+	server, f, tr, manager := start(t, arm, s)
+	for _, step := range append(h.before, s.Steps...) {
+		tr.After(time.Until(began.Add(step.At)), func() { tr.Do(step) })
+	}
+	ours := arm == arms.Ours
+	at := func(d time.Duration) { time.Sleep(time.Until(began.Add(d))) }
+	is := func(what func(model.Truth) bool) (yes bool) {
+		server.Look(func(truth model.Truth) { yes = what(truth) })
+		return yes
+	}
+	waits := func() (of []stalenessz.Wait) {
+		for _, w := range manager.Waits() {
+			if w.Controller == h.controller {
+				of = append(of, w)
+			}
+		}
+		return of
+	}
+	at(unprovenFrom)
+	require.Empty(t, waits())
+	f.Do(schedule.Step{Action: schedule.Unprovable, Target: h.unread, For: unproven}, tr.After)
+	at(stepsFrom + h.soon)
+	require.True(t, is(h.goesOn), "%s: what needs no proof goes on", arm)
+	at(stepsFrom + cmp.Or(h.look, look))
+	require.Equal(t, !ours, is(h.done), "%s: done", arm)
+	if ours {
+		require.NotEmpty(t, waits(), "the page shows what waits")
+		require.NotEmpty(t, waits()[0].Why)
+	}
+	if h.late > 0 {
+		at(stepsFrom + h.late)
+		require.True(t, is(h.done), "%s: nothing that ends by a limit waits for longer", arm)
+	}
+	at(unprovenFrom + unproven - time.Second)
+	require.Equal(t, h.late > 0 || !ours, is(h.done), "%s: done by the end of the hour", arm)
+	at(unprovenFrom + unproven + time.Minute)
+	require.True(t, is(h.done), "%s: done after the hour", arm)
+	require.Empty(t, waits())
+	left := map[string]int{}
+	server.Look(func(truth model.Truth) {
+		for _, r := range model.All() {
+			if r != model.Events {
+				left[r.String()] = len(truth.List(r))
+			}
+		}
+	})
+	return left
+}
+
+// Where nothing can be proven for an hour, what waits is shown, the rest goes on, and each wait ends as docs/status.md says: that of a value, a
+// finalizer, a run or fewer replicas at its limit, that of a deletion or a detachment once there are proofs again. Then all is as on stock.
 //
 //conformance:kep-5647 Risks and Mitigations: nothing waits without limit
 func TestNothingCanBeProvenForAnHour(t *testing.T) {
-	const hour, begins = time.Hour, 10 * time.Minute
-	for _, test := range []struct {
-		name, controller string
-		steps            []schedule.Step
-		// goesOn is so soon after the steps.
-		goesOn func(model.Truth) bool
-		soon   time.Duration
-		// done is not so by then, and is within late, or, if that is 0, soon after the hour.
-		done func(model.Truth) bool
-		late time.Duration
-	}{
-		{
-			controller: "resourcequota",
-			steps:      []schedule.Step{{Action: schedule.Empty, Target: tenant, N: 4}, {Action: schedule.SetHard, Target: tenant, N: 9}},
-			goesOn:     hardIsNine, soon: 2 * time.Second,
-			done: func(truth model.Truth) bool {
-				used := quotaOf(truth).Used[corev1.ResourcePods]
-				return used.Value() == 0
-			},
-			late: 65 * time.Second,
-		},
-		{
-			controller: "disruption",
-			steps:      []schedule.Step{{Action: schedule.SetMin, Target: tenant, N: 1}},
-			goesOn:     func(truth model.Truth) bool { return budgetOf(truth).DesiredHealthy == 1 },
-			soon:       2 * time.Second,
-			done:       func(truth model.Truth) bool { return budgetOf(truth).DisruptionsAllowed == 3 },
-			late:       65 * time.Second,
-		},
-		{
-			controller: "podgc",
-			steps:      []schedule.Step{{Action: schedule.EndPods, Target: tenant, N: 4}, {Action: schedule.SetHard, Target: tenant, N: 9}},
-			goesOn:     hardIsNine, soon: 2 * time.Second,
-			done: oneEnded,
-		},
-		{
-			name: "podgc, which deletes other pods meanwhile", controller: "podgc",
-			steps:  []schedule.Step{{Action: schedule.EndPods, Target: tenant, N: 4}, {Action: schedule.NodeGone, N: 0, For: 3 * hour, At: time.Minute}},
-			goesOn: func(truth model.Truth) bool { return podsOf(truth, ended) > 1 }, soon: time.Minute,
-			done: func(truth model.Truth) bool { return oneEnded(truth) && podsOf(truth, onGoneNode) == 0 },
-			late: 150 * time.Second, // Each of those deletions is a fence.
-		},
-	} {
-		t.Run(cmp.Or(test.name, test.controller), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := schedule.Schedule{
-					Nodes: 3, Ended: 1, Tenants: []schedule.Tenant{{Name: tenant, Pods: 4, Hard: 5}}, Budgets: []schedule.Budget{{Over: tenant, MinAvailable: 4}},
-					Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "replicas", Replicas: 4}},
-				}
-				server, f, tr, manager := startOurs(t, s, arms.Flags{Guards: true, Ended: s.Ended})
-				is := func(what func(model.Truth) bool) (yes bool) {
-					server.Look(func(truth model.Truth) { yes = what(truth) })
-					return yes
-				}
-				waits := func() (of []stalenessz.Wait) {
-					for _, w := range manager.Waits() {
-						if w.Controller == test.controller {
-							of = append(of, w)
-						}
-					}
-					return of
-				}
-				time.Sleep(begins)
-				require.Empty(t, waits())
-				f.Do(schedule.Step{Action: schedule.Unprovable, For: hour}, tr.After)
-				over := time.Now().Add(hour)
-				time.Sleep(time.Minute)
-				began := time.Now()
-				for _, step := range test.steps {
-					tr.After(step.At, func() { tr.Do(step) })
-				}
-				time.Sleep(test.soon)
-				require.True(t, is(test.goesOn), "what needs no proof goes on")
-				time.Sleep(21*time.Second - time.Since(began)%(20*time.Second)) // A pass of podgc.
-				require.False(t, is(test.done), "done at %s", time.Since(began))
-				require.NotEmpty(t, waits(), "the page shows what waits")
-				require.NotEmpty(t, waits()[0].Why)
-				if test.late > 0 {
-					time.Sleep(test.late - time.Since(began))
-					require.True(t, is(test.done), "no value waits for ever")
-				}
-				time.Sleep(time.Until(over) - time.Second)
-				require.Equal(t, test.late > 0, is(test.done))
-				time.Sleep(time.Minute)
-				require.True(t, is(test.done))
-				require.Empty(t, waits())
-			})
+	for _, h := range hours {
+		t.Run(cmp.Or(h.name, h.controller), func(t *testing.T) {
+			var stock map[string]int
+			synctest.Test(t, func(t *testing.T) { stock = h.play(t, arms.Stock) })
+			synctest.Test(t, func(t *testing.T) { require.Equal(t, stock, h.play(t, arms.Ours)) })
 		})
 	}
 }
@@ -176,7 +145,7 @@ func TestNothingCanBeProvenFromTheStart(t *testing.T) {
 		for _, kind := range kinds {
 			s.Owners = append(s.Owners, schedule.Owner{Kind: kind, Name: strings.ToLower(kind), Replicas: 3})
 		}
-		server, _, _, manager := startOurs(t, s, arms.Flags{}, schedule.Step{Action: schedule.Unprovable, For: time.Hour})
+		server, _, _, manager := start(t, arms.Ours, s, schedule.Step{Action: schedule.Unprovable, For: time.Hour})
 		reconciled := func() map[string]bool {
 			owners := map[string]bool{}
 			server.Look(func(truth model.Truth) {
@@ -202,7 +171,7 @@ func TestNothingCanBeProvenFromTheStart(t *testing.T) {
 func TestTheOutcomeOfAWriteCannotBeProven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := schedule.Schedule{Nodes: 3, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "replicas", Replicas: 4}}}
-		server, f, tr, manager := startOurs(t, s, arms.Flags{})
+		server, f, tr, manager := start(t, arms.Ours, s)
 		pods := func() (n int) {
 			server.Look(func(truth model.Truth) { n = len(truth.List(model.Pods)) })
 			return n

@@ -96,7 +96,7 @@ func (f *Faults) Fate(r *model.Request) (fate model.Fate) {
 				fate.Refusal = model.Refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many requests", s.N)
 			}
 		case schedule.Unprovable:
-			if model.Probe(r) {
+			if model.Probe(r) || hit && (r.Verb == "get" || r.Verb == "list") {
 				fate.Refusal = model.Refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "no proofs today", 0)
 			}
 		case schedule.SlowWrites:

@@ -45,7 +45,7 @@ const (
 	Late       Action = "late"        // watches bring events Delay later, also to proofs
 	Expire     Action = "expire"      // watches end with 410
 	LoseEvent  Action = "lose-event"  // watches lose one event, if there is one within For
-	Unprovable Action = "unprovable"  // proofs of every resource fail
+	Unprovable Action = "unprovable"  // proofs of every resource fail, and gets and lists of the resource Target, if it is named
 	Clock      Action = "clock"       // the Nth node's clock jumps by Delay
 )
 
