@@ -77,6 +77,21 @@ func (c Controller) Mode() Mode {
 // Controllers returns all controllers of kube-controller-manager, not to be changed.
 func Controllers() []Controller { return controllers }
 
+// Process is the name of the process itself, and of its clients that are no controller's.
+const Process = "kube-controller-manager"
+
+// Itself is the process itself with all that it may write, not to be changed.
+func Itself() Controller { return itself }
+
+var itself = Controller{Name: Process, Client: Process, Rules: []Rule{
+	{Verbs: "create update", Resources: "leases.coordination.k8s.io", Mode: InCode, Why: "The lock of leader election is read live before. A second one of the name is refused. " + refused},
+	{Verbs: "create", Resources: "serviceaccounts serviceaccounts/token", Mode: InCode,
+		Why: "With --use-service-account-credentials, the account of a controller is read live before it is made, and its token is asked for by that."},
+	{Verbs: "create", Resources: "subjectaccessreviews.authorization.k8s.io tokenreviews.authentication.k8s.io", Mode: Exempt,
+		Why: "They ask whether a client of the process's own endpoints may do what it asks for, and change nothing."},
+	events,
+}}
+
 // events may be written by every controller. They say what happened, and nothing acts on them.
 var events = Rule{Verbs: "create update patch", Resources: "events events.events.k8s.io", Mode: Exempt, Why: "Nothing acts on events."}
 
@@ -132,7 +147,7 @@ func Promising(exempt sets.Set[string]) []string {
 // byClient are the controllers with one client.
 var byClient = func() map[string][]Controller {
 	out := map[string][]Controller{}
-	for _, c := range controllers {
+	for _, c := range append(slices.Clone(controllers), itself) {
 		out[c.Client] = append(out[c.Client], c)
 	}
 	return out

@@ -29,7 +29,7 @@ func TestEveryControllerIsListed(t *testing.T) {
 var cloud = sets.New("service-lb-controller", "node-route-controller", "cloud-node-lifecycle-controller")
 
 func TestARuleIsWhole(t *testing.T) {
-	for _, c := range Controllers() {
+	for _, c := range append(slices.Clone(Controllers()), Itself()) {
 		for _, r := range c.Rules {
 			require.NotEmpty(t, r.Verbs, c.Name)
 			require.NotEmpty(t, r.Resources, c.Name)
@@ -133,6 +133,8 @@ func TestRules(t *testing.T) {
 	require.Len(t, Rules("nobody", "create", schema.GroupResource{Resource: "events"}, ""), 1)
 	require.Len(t, Rules("horizontal-pod-autoscaler", "update", schema.GroupResource{Group: "example.com", Resource: "sets"}, "scale"), 1)
 	require.Equal(t, View, Rules("daemon-set-controller", "delete", pods, "")[0].Mode)
+	require.Len(t, Rules(Process, "update", schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, ""), 1)
+	require.Empty(t, Rules(Process, "delete", pods, ""))
 	require.Equal(t, Open, Controller{Rules: []Rule{{Mode: Exempt}, {Mode: Open}, {Mode: View}}}.Mode())
 	require.Equal(t, Exempt, Controller{}.Mode())
 }

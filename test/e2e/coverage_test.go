@@ -21,7 +21,7 @@ const coverageHead = `# Is my controller safe?
 Every controller of kube-controller-manager 1.37 reads from caches that may be stale. This page says, for each of the %d and for each
 write that upstream's roles permit to it, what happens then with Fresh KCM and both feature gates on. ` + "`make update`" + ` writes it from
 [pkg/inventory](../pkg/inventory); tests hold that against upstream's list of controllers, upstream's roles, and every write of every
-scenario. What was measured is in [status](status.md); the words are in the [glossary](glossary.md).
+run on a real control plane. What was measured is in [status](status.md); the words are in the [glossary](glossary.md).
 
 | | On a stale cache | Controllers |
 |---|---|---|
@@ -86,8 +86,11 @@ func coveragePage(controllers []inventory.Controller) string {
 	}
 	page.WriteString("\nA controller counts where the write that is protected least does. † marks deletions that are not sent without the UID, or the resource version, that they are said to\n" +
 		"carry: [design](design.md#what-the-transport-refuses).\n\n| Controller | Write | | Why | Scenarios |\n|---|---|---|---|---|\n")
-	for _, c := range controllers {
+	for _, c := range append(controllers, inventory.Itself()) {
 		name := "**" + c.Name + "**"
+		if c.Name == inventory.Process {
+			page.WriteString("\nBesides them the process itself writes:\n\n| Client | Write | | Why | Scenarios |\n|---|---|---|---|---|\n")
+		}
 		if len(c.Rules) == 0 {
 			fmt.Fprintf(&page, "| %s | events | harmless | Nothing acts on events. | |\n", name)
 		}

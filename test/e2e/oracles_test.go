@@ -35,7 +35,7 @@ const wrongedNodes = 3
 // What no arm does is done here in the controllers' names, on a real control plane: S2 finds each of it, and nothing before it.
 var _ = ginkgo.Describe("The oracles", gates.StaleControllerConsistency(), ginkgo.Label("oracles", long), func() {
 	ginkgo.It("find wrong actions by whatever identity and verb", func(ctx context.Context) {
-		fixture, err := rig.Start(ctx, rig.Options{Arm: rig.P, Rest: true, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: wrongedNodes}}})
+		fixture, err := rig.Start(ctx, rig.Options{Arm: rig.P, Rest: true, Forges: true, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: wrongedNodes}}})
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		r := &run{Rig: fixture, idle: true}
 		ginkgo.DeferCleanup(func(ctx context.Context) {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/features"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 )
 
 const smokeNodes = 50
@@ -90,6 +91,14 @@ var _ = ginkgo.Describe("Fresh KCM on a real control plane", ginkgo.Label("smoke
 		expectGates(ctx, kcm, false)
 		runDaemonSet(ctx, client, "gates-off")
 	}, ginkgo.SpecTimeout(slowMachine*2*time.Minute))
+
+	ginkgo.It("has a rule for every write", func() {
+		var log oracle.Log
+		events, err := log.Read(cluster.APIServers()...)
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		gomega.Expect(oracle.Writes(events)).NotTo(gomega.BeEmpty())
+		gomega.Expect(oracle.Undeclared(oracle.Writes(events))).To(gomega.BeEmpty())
+	})
 
 	ginkgo.It("stops without leaving anything behind", func(ctx context.Context) {
 		var pids []int

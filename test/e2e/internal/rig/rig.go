@@ -34,6 +34,8 @@ type Options struct {
 	// Record is what the truth recorder records; empty means pods, nodes, daemonsets and controllerrevisions,
 	// which the oracles need.
 	Record []schema.GroupResource
+	// Forges says that the run writes in controllers' names what they never write.
+	Forges bool
 	// Rest has all else recorded, too, of most resources only metadata, so that the oracles judge deletions, finalizers and statuses of any.
 	Rest bool
 }
@@ -48,6 +50,9 @@ type Rig struct {
 	record []schema.GroupResource
 	rest   bool
 	binary string
+	forges bool
+	// undeclared are the writes without a rule that were found before the audit log was begun anew.
+	undeclared []oracle.Violation
 }
 
 // UserAgent is how the user agents of all requests of its kube-controller-manager begin.
@@ -64,7 +69,7 @@ func Start(ctx context.Context, options Options) (_ *Rig, err error) {
 	kcm := options.Arm.KCM()
 	kcm.Args = append(kcm.Args, options.KCMArgs...)
 	kcm.Binary = options.Binary
-	r := &Rig{Arm: options.Arm, binary: options.Binary}
+	r := &Rig{Arm: options.Arm, binary: options.Binary, forges: options.Forges}
 	if r.Rig, err = faultrig.Start(ctx, faultrig.Options{Cluster: options.Cluster, KCM: kcm}); err != nil {
 		return nil, err
 	}
@@ -78,7 +83,7 @@ func Start(ctx context.Context, options Options) (_ *Rig, err error) {
 		})...)
 	}
 	if err = r.begin(ctx); err != nil {
-		return nil, errors.Join(err, r.Stop(ctx))
+		return nil, errors.Join(err, r.Rig.Stop(ctx))
 	}
 	return r, nil
 }
@@ -108,6 +113,11 @@ func (r *Rig) Again(ctx context.Context) error {
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
+	writes, err := r.Writes()
+	if err != nil {
+		return err
+	}
+	r.undeclared = append(r.undeclared, oracle.Undeclared(writes)...)
 	return r.audit.Forget(r.Cluster.APIServers()...)
 }
 
@@ -145,10 +155,28 @@ func writeJournal(path string, entries []faultproxy.Entry) error {
 	return f.Close()
 }
 
-// Stop ends the recording and every process.
+// Stop ends the recording and every process. It returns an error, and keeps the evidence, if a kube-controller-manager wrote what package inventory has
+// no rule for, unless the run forges such writes.
 func (r *Rig) Stop(ctx context.Context) error {
+	err := r.declared()
+	if err != nil {
+		dir, kept := r.Keep()
+		err = errors.Join(fmt.Errorf("%w; evidence is kept in %s", err, dir), kept)
+	}
 	if r.Truth != nil {
 		r.Truth.Stop()
 	}
-	return r.Rig.Stop(ctx)
+	return errors.Join(err, r.Rig.Stop(ctx))
+}
+
+// declared returns an error if there was a write without a rule.
+func (r *Rig) declared() error {
+	writes, err := r.Writes()
+	if err != nil || r.forges {
+		return err
+	}
+	if undeclared := append(r.undeclared, oracle.Undeclared(writes)...); len(undeclared) > 0 {
+		return fmt.Errorf("%d writes without a rule in package inventory; first: %s", len(undeclared), undeclared[0])
+	}
+	return nil
 }
