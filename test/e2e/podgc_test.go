@@ -4,6 +4,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
@@ -29,6 +31,8 @@ const (
 	podGCPeriod    = 20 * time.Second
 	podGCThreshold = 1
 	remadePods     = 10
+	// toldLimit is how soon the page shows what waits: a controller that looks again at that moment waits for nothing.
+	toldLimit      = 5 * time.Second
 	slowPassPods   = 60
 	slowPassRemade = 30
 )
@@ -110,16 +114,32 @@ var _ = describe(scenario{
 	},
 })
 
-// putOff notes how often a controller was seen to put something off for a resource, which must have happened on P.
+// decideLive are the controllers whose actions a live read decides, so that none need wait at any one time.
+var decideLive = sets.New("cronjob", "resourceclaim", "endpoint")
+
+// putOff notes how often a controller was seen to put something off for a resource, and why the page says that it waits, which must be so on P.
+// It is called while what is put off waits.
 func (r *run) putOff(ctx context.Context, controller string, resource schema.GroupResource) {
 	ginkgo.GinkgoHelper()
 	if r.Arm != rig.P {
 		return
 	}
+	why := ""
+	_ = rig.Wait(ctx, toldLimit, "the page to show what waits", func() (bool, error) {
+		for _, w := range readStalenessz(ctx, r).Waits {
+			if w.Controller == controller {
+				why = fmt.Sprintf("%s: %s", w.For, w.Why)
+			}
+		}
+		return why != "" || decideLive.Has(controller), nil
+	})
 	n := series(ctx, r, "stale_controller_unproven_actions_total", fmt.Sprintf("controller=%q", controller), fmt.Sprintf("resource=%q", resource.Resource))
-	r.figure("put off for "+resource.Resource, "%.0f", n)
+	r.figure("put off for "+resource.Resource, "%.0f, %s", n, cmp.Or(why, "nothing waits now"))
 	if n == 0 {
 		r.unwaited = append(r.unwaited, controller+" put nothing off")
+	}
+	if why == "" && !decideLive.Has(controller) {
+		r.unwaited = append(r.unwaited, "the page shows nothing that "+controller+" waits for")
 	}
 }
 
