@@ -242,20 +242,8 @@ func claimLoad(pods int) load {
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		gomega.Expect(list.Items).To(gomega.HaveLen(pods))
 		many(ctx, pods, func(i int) error {
-			claim, owner := &list.Items[i], list.Items[i].OwnerReferences[0]
-			claim.Finalizers = append(claim.Finalizers, resourceapi.Finalizer)
-			claim, err := claims.Update(ctx, claim, metav1.UpdateOptions{})
-			if err != nil {
-				return err
-			}
-			claim.Status = resourceapi.ResourceClaimStatus{
-				Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
-					{Request: claim.Spec.Devices.Requests[0].Name, Driver: workload.DeviceDriver, Pool: onlyDevice, Device: owner.Name},
-				}}},
-				ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: owner.Name, UID: owner.UID}},
-			}
-			_, err = claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
-			return err
+			owner := list.Items[i].OwnerReferences[0]
+			return r.allocate(ctx, &list.Items[i], owner.Name, owner.UID)
 		})
 		many(ctx, pods, func(i int) error { return r.ends(ctx, namespace, i) })
 		r.counts(ctx, "all claims to be deleted", 0, func() (int, error) {

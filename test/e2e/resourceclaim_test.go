@@ -116,6 +116,24 @@ func (r *run) claiming(ctx context.Context, name string) {
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 }
 
+// allocate gives a device to a claim, and that to a pod, as a scheduler does.
+func (r *run) allocate(ctx context.Context, claim *resourceapi.ResourceClaim, pod string, uid types.UID) error {
+	claims := r.Client.ResourceV1().ResourceClaims(claim.Namespace)
+	claim.Finalizers = append(claim.Finalizers, resourceapi.Finalizer)
+	claim, err := claims.Update(ctx, claim, metav1.UpdateOptions{})
+	if err != nil {
+		return err
+	}
+	claim.Status = resourceapi.ResourceClaimStatus{
+		Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
+			{Request: claim.Spec.Devices.Requests[0].Name, Driver: workload.DeviceDriver, Pool: onlyDevice, Device: pod},
+		}}},
+		ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod, UID: uid}},
+	}
+	_, err = claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
+	return err
+}
+
 // isRunning reports whether the pod runs.
 func (r *run) isRunning(pod string) bool {
 	e, there := r.Truth.Find(truth.Pods, metav1.NamespaceDefault, pod, truth.Latest)

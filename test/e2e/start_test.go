@@ -13,6 +13,7 @@ import (
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,10 +26,15 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
+	"github.com/fresh-kcm/fresh-kcm/test/lag"
 )
 
-// ruleEndpoint is broken if an EndpointSlice loses pods that are ready.
-const ruleEndpoint = "endpoint of a ready pod dropped"
+const (
+	// ruleEndpoint is broken if an EndpointSlice loses pods that are ready.
+	ruleEndpoint = "endpoint of a ready pod dropped"
+	// ruleReserved is broken if a claim is taken from a pod that runs.
+	ruleReserved = "reservation of a running pod dropped"
+)
 
 const webPods = 5
 
@@ -45,36 +51,13 @@ var _ = describe(scenario{
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {
 		r.judges = append(r.judges, oracle.PodGCDeletes(podGCThreshold))
-		var server *controlplane.APIServer
-		lagging := r.lagOfPods(func(arg string) (err error) {
-			server, err = r.Cluster.StartAPIServer(ctx, controlplane.ProcessOptions{Args: []string{arg}})
-			return err
+		proxy, lagging := r.restartOnLagging(ctx, func() {
+			r.runGroup(ctx, "remade", remadePods)
+			r.endPods(ctx, "remade", remadePods)
+		}, remadePods, func() {
+			r.remake(ctx, "remade", 0, remadePods)
+			r.serveWeb(ctx)
 		})
-		proxy, err := r.StartProxy(ctx)
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		ginkgo.DeferCleanup(proxy.Close)
-		gomega.Expect(proxy.SwitchBackend(server.Name(), faultproxy.EndWatches)).To(gomega.Succeed())
-
-		r.cordon(ctx) // What is made again is on no node: kwok finishes deletions by name, too.
-		r.runGroup(ctx, "remade", remadePods)
-		r.endPods(ctx, "remade", remadePods)
-		r.cached(ctx, server, remadePods)
-		lagging.Hold()
-		r.remake(ctx, "remade", 0, remadePods)
-		r.serveWeb(ctx)
-		gomega.Expect(r.KCM.Kill()).To(gomega.Succeed())
-
-		successor, err := r.StartKCM(ctx, "kube-controller-manager-restarted", proxy, func(o *controlplane.KCMOptions) {
-			o.Args = append(o.Args, podGCArgs...)
-			gates := maps.Clone(o.FeatureGates)
-			if gates == nil {
-				gates = map[string]bool{}
-			}
-			gates["WatchListClient"] = false
-			o.FeatureGates = gates
-		})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		r.Adopt(successor)
 		began, fewest := time.Now(), webPods
 		_ = rig.Wait(ctx, lagFor, "harm", func() (bool, error) {
 			n, err := r.endpoints(ctx)
@@ -85,9 +68,6 @@ var _ = describe(scenario{
 			r.violate(oracle.Violation{Oracle: "E", Rule: ruleEndpoint, Object: "web", Time: time.Now(), Detail: fmt.Sprintf("%d of %d are left", fewest, webPods)})
 		}
 		r.figure("V etcd watch of pods held", "%d pieces, %.1fs after leading", lagging.Held(), time.Since(began).Seconds())
-		if lagging.Held() == 0 {
-			r.unproven = append(r.unproven, "nothing was held between etcd and the lagging apiserver")
-		}
 		r.asked(proxy, false)
 		r.figure("running pods left", "%d of %d", r.running("remade"), remadePods)
 		r.figure("endpoints, least", "%d of %d", fewest, webPods)
@@ -106,6 +86,113 @@ var _ = describe(scenario{
 		r.waitedToStart(ctx, truth.Pods, 1)
 	},
 })
+
+// A KCM comes up likewise. Since then two of ten pods have turned unready, which leaves as many as a budget wants, and a pod was made again under its name
+// and has got a claim. Every stock arm allows two evictions, and takes the claim from the pod.
+var _ = describe(scenario{
+	number: 44, title: "KCM starts on a lagging apiserver: a disruption budget and a resource claim", label: long,
+	hurts: rig.U1, rules: []string{ruleEvicted, ruleReserved}, gaps: []int{17}, idle: true,
+	options: rig.Options{KCMArgs: quickElection, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 1}}},
+	timeout: 4 * time.Minute,
+	run: func(ctx context.Context, r *run) {
+		r.judges = append(r.judges, oracle.PodGCDeletes(podGCThreshold))
+		claims := r.Client.ResourceV1().ResourceClaims(metav1.NamespaceDefault)
+		claim := func() *resourceapi.ResourceClaim {
+			c, err := claims.Get(ctx, usingPod, metav1.GetOptions{})
+			gomega.Expect(err).NotTo(gomega.HaveOccurred())
+			return c
+		}
+		var uid types.UID
+		uses := func() {
+			pod := workload.Claiming(usingPod, usingPod)
+			pod.Spec.SchedulerName = "nobody"
+			pod, err := r.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+			gomega.Expect(err).NotTo(gomega.HaveOccurred())
+			uid = pod.UID
+			gomega.Expect(r.allocate(ctx, claim(), pod.Name, uid)).To(gomega.Succeed())
+			gomega.Expect(r.setPhase(ctx, pod.Name, corev1.PodRunning)).To(gomega.Succeed())
+		}
+		proxy, lagging := r.restartOnLagging(ctx, func() {
+			r.makeBudget(ctx, budgetPods-budgetDown)
+			_, err := claims.Create(ctx, workload.DeviceClaim(usingPod, onlyDevice, time.Minute), metav1.CreateOptions{})
+			gomega.Expect(err).NotTo(gomega.HaveOccurred())
+			uses()
+			r.runGroup(ctx, "last", 1)
+			r.endPods(ctx, "last", 1)
+		}, 1, func() {
+			r.turn(ctx, budgetDown, corev1.ConditionFalse)
+			gomega.Expect(r.Client.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, usingPod, *metav1.NewDeleteOptions(0))).To(gomega.Succeed())
+			r.eventually(ctx, "the claim to be free", func() (bool, error) {
+				c := claim()
+				return c.Status.Allocation == nil && len(c.Finalizers) == 0, nil
+			})
+			uses()
+			r.eventually(ctx, "no eviction to be allowed", func() (bool, error) { return r.allows(ctx, 0) == nil, nil })
+		})
+		began := time.Now()
+		_ = rig.Wait(ctx, lagFor, "harm", func() (bool, error) { return r.allows(ctx, budgetDown) == nil && !reservedFor(claim(), uid), nil })
+		evicted := r.evict(ctx, budgetDown, budgetPods)
+		r.evictedTooMany(evicted)
+		kept := reservedFor(claim(), uid)
+		if !kept {
+			r.violate(oracle.Violation{Oracle: "S2", Rule: ruleReserved, Object: usingPod, Time: time.Now()})
+		}
+		r.figure("V etcd watch of pods held", "%d pieces, %.1fs after leading", lagging.Held(), time.Since(began).Seconds())
+		r.asked(proxy, false)
+		r.figure("evicted; still reserved", "%d; %t", evicted, kept)
+		r.waitedToStart(ctx, truth.Pods, 0)
+		lagging.Release()
+		if kept {
+			gomega.Expect(r.setPhase(ctx, usingPod, corev1.PodSucceeded)).To(gomega.Succeed())
+			r.figure("L claim released, the pod ended, after", "%v", rounded(r.converges(ctx, "the claim is free", time.Minute, func() error {
+				if c := claim(); c.Status.Allocation != nil {
+					return fmt.Errorf("%+v", c.Status)
+				}
+				return nil
+			})))
+		}
+		r.converges(ctx, "no eviction is allowed", time.Minute, func() error { return r.allows(ctx, 0) })
+		r.waitedToStart(ctx, truth.Pods, 1)
+	},
+})
+
+// restartOnLagging kills the KCM and starts it again on an apiserver that has pods only as they were before changes. Of those that made has made, the ones that
+// have ended must be the last.
+func (r *run) restartOnLagging(ctx context.Context, made func(), ended int, changes func()) (*faultproxy.Proxy, *lag.Proxy) {
+	ginkgo.GinkgoHelper()
+	var server *controlplane.APIServer
+	lagging := r.lagOfPods(func(arg string) (err error) {
+		server, err = r.Cluster.StartAPIServer(ctx, controlplane.ProcessOptions{Args: []string{arg}})
+		return err
+	})
+	proxy, err := r.StartProxy(ctx)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	ginkgo.DeferCleanup(proxy.Close)
+	gomega.Expect(proxy.SwitchBackend(server.Name(), faultproxy.EndWatches)).To(gomega.Succeed())
+
+	r.cordon(ctx) // What is made again is on no node: kwok finishes deletions by name, too.
+	made()
+	r.cached(ctx, server, ended)
+	lagging.Hold()
+	changes()
+	gomega.Expect(r.KCM.Kill()).To(gomega.Succeed())
+
+	successor, err := r.StartKCM(ctx, "kube-controller-manager-restarted", proxy, func(o *controlplane.KCMOptions) {
+		o.Args = append(o.Args, podGCArgs...)
+		gates := maps.Clone(o.FeatureGates)
+		if gates == nil {
+			gates = map[string]bool{}
+		}
+		gates["WatchListClient"] = false
+		o.FeatureGates = gates
+	})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	r.Adopt(successor)
+	if lagging.Held() == 0 {
+		r.unproven = append(r.unproven, "nothing was held between etcd and the lagging apiserver")
+	}
+	return proxy, lagging
+}
 
 // waitedToStart says whether controllers of P have been let go, once, on a cache that was proven.
 func (r *run) waitedToStart(ctx context.Context, resource schema.GroupResource, proven float64) {
