@@ -45,9 +45,6 @@ type Options struct {
 	// of a collection that is not empty asks for no object: some hundred bytes however
 	// large the metadata are. Without it a fence brings one object.
 	Namespaced func(resource schema.GroupVersionResource) (namespaced, known bool)
-
-	// OnRewind is called when the server's RVs of a resource went backward that no rvtracker.Source tracks.
-	OnRewind func(Rewind)
 }
 
 // Observer is told of what the prover learns of the server. Its methods must return at once.
@@ -56,13 +53,6 @@ type Observer interface {
 	Fenced(resource schema.GroupVersionResource, fence Fence)
 	// Rewound: the server's RVs went backward.
 	Rewound(resource schema.GroupVersionResource)
-}
-
-// Rewind is a server whose RVs went backward.
-type Rewind struct {
-	Resource schema.GroupVersionResource
-	// From was seen before the consistent read that returned To was sent.
-	From, To string
 }
 
 func (o Options) withDefaults() Options {

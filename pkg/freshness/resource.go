@@ -217,38 +217,34 @@ const (
 // note takes a fence into account.
 func (r *resource) note(ctx context.Context, f Fence) verdict {
 	r.mu.Lock()
-	v, rewind := r.noteLocked(f)
+	v, from := r.noteLocked(f)
 	held := r.held
 	r.mu.Unlock()
 	if v == fenceRewound {
 		klog.FromContext(ctx).Info("Resource versions went backward; all proofs are void",
-			"resource", r.gvr.GroupResource().String(), "from", rewind.From, "to", rewind.To, "cacheHeldAt", held)
+			"resource", r.gvr.GroupResource().String(), "from", from, "to", f.ResourceVersion, "cacheHeldAt", held)
 		r.p.opts.Metrics.Rewind(r.gvr)
-		if r.p.opts.OnRewind != nil && r.trackedBy() == nil {
-			r.p.opts.OnRewind(rewind)
-		}
 		r.p.tell(func(o Observer) { o.Rewound(r.gvr) })
 	}
 	return v
 }
 
-func (r *resource) noteLocked(f Fence) (verdict, Rewind) {
+// noteLocked says, too, what the server went back from.
+func (r *resource) noteLocked(f Fence) (v verdict, from string) {
 	switch {
 	case !comparableRV(f.ResourceVersion):
-		return fenceIncomparable, Rewind{}
+		return fenceIncomparable, ""
 	case f.seq != 0 && f.seq <= r.epochSeq, f.seq == 0 && !r.epochAt.IsZero() && !f.TakenAt.After(r.epochAt):
-		return fenceOutdated, Rewind{}
+		return fenceOutdated, ""
 	}
 	storeRV := r.sample()
-	from := ""
 	if r.highBefore(f) && Less(f.ResourceVersion, r.high.rv) {
 		from = r.high.rv
 	} else if r.held == "" && Less(f.ResourceVersion, f.StoreRV) {
 		from = f.StoreRV
 	}
-	v, rewind := fenceNoted, Rewind{}
 	if from != "" {
-		v, rewind = fenceRewound, Rewind{Resource: r.gvr, From: from, To: f.ResourceVersion}
+		v = fenceRewound
 		r.rewind(storeRV, f.ResourceVersion)
 	}
 	r.raise(f.ResourceVersion)
@@ -263,7 +259,7 @@ func (r *resource) noteLocked(f Fence) (verdict, Rewind) {
 		// The oldest tells for how long the cache has been behind.
 		r.fences = append(r.fences[:1], r.fences[2:]...)
 	}
-	return v, rewind
+	return v, from
 }
 
 // highBefore is true if the highest RV was known before the fence was sent.

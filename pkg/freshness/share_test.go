@@ -242,6 +242,9 @@ type counted struct {
 func (c *counted) Fence(_ schema.GroupVersionResource, failed string, _ time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.fences == nil {
+		c.fences = map[string]int{}
+	}
 	c.fences[failed]++
 }
 
@@ -254,7 +257,7 @@ func (c *counted) Bytes(_ schema.GroupVersionResource, n int) {
 func (c *counted) Rewind(schema.GroupVersionResource) { c.rewinds++ }
 
 func TestMetrics(t *testing.T) {
-	m := &counted{fences: map[string]int{}}
+	m := &counted{}
 	inWorld(t, Options{Metrics: m}, func(w *world) {
 		w.prove(time.Now())
 		w.api.bump(10)

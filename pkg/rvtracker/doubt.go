@@ -21,9 +21,6 @@ type doubt struct {
 }
 
 const (
-	// outsideInterval is how far apart two rewinds that Rewound is told of have to be, to be taken for two: the
-	// same one is found for every resource that is looked at.
-	outsideInterval = time.Minute
 	// minSpreadInterval and maxSpreadInterval bound how soon all caches are relisted once more, and those of one
 	// resource. The interval doubles, and is the least again after twice the longest.
 	minSpreadInterval = 5 * time.Second
@@ -62,20 +59,6 @@ func core(resource schema.GroupResource) bool {
 // have a history of their own: behind an APIService, or, as events often, in another etcd.
 func (t *Tracker) ofAll(resource schema.GroupResource) bool {
 	return core(resource) || resource.Resource != "events" && t.opts.SameStore != nil && t.opts.SameStore(resource)
-}
-
-// Rewound tells that the server was rewound, proven by a resource that the tracker does not follow. It has
-// the effect of a rewind that the tracker has proved (Options.OnRewind).
-func (t *Tracker) Rewound(resource schema.GroupResource) {
-	now := t.opts.Clock.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case !t.ofAll(resource):
-		t.confirm(now)
-	case t.opts.OnRewind != nil && (t.lastSpread.IsZero() || now.Sub(t.lastSpread) >= outsideInterval):
-		t.spread(nil, now)
-	}
 }
 
 // rewound: s was rewound. If that may be of s alone, it has to be confirmed by a core resource before it spreads. Where s is in
@@ -118,7 +101,6 @@ func (t *Tracker) spread(from *Source, now time.Time) {
 	if t.spreadDue = !t.spreads.take(now); t.spreadDue {
 		return // A tick does it.
 	}
-	t.lastSpread = now
 	for _, s := range t.sources {
 		if s == from || s.held {
 			continue

@@ -24,10 +24,7 @@ func (f restoredFencer) Fence(_ context.Context, gr schema.GroupResource) (strin
 	return f[gr], nil
 }
 
-var (
-	configMaps = schema.GroupResource{Resource: "configmaps"}
-	widgets    = schema.GroupResource{Group: "example.com", Resource: "widgets"}
-)
+var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 
 // rewound is a bench on which dsA waited for a write of pods that a restore has undone, and sets were at setsRV.
 func rewound(t *testing.T, live restoredFencer, setsRV string) (b *bench, relists *int) {
@@ -238,27 +235,6 @@ func TestADoubtThatNothingCanSettleIsGivenUp(t *testing.T) {
 	require.NoError(t, b.c.EnsureReady(dsA))
 }
 
-func TestARewindFoundElsewhere(t *testing.T) {
-	relists := 0
-	b := newBench(t, Options{Fencer: restoredFencer{pods: "62", sets: "62"}, OnRewind: func() { relists++ }})
-	b.pods.apply("100")
-	b.sets.apply("99")
-	for range 3 {
-		b.tracker.Rewound(configMaps)
-		b.safety(time.Second)
-	}
-	require.Equal(t, 1, relists, "each resource that is looked at shows the same one")
-	require.Equal(t, 2, b.metrics.count("rewind"))
-	requireNotReady(t, b.c.EnsureReady(dsA))
-	b.pods.apply("62")
-	b.sets.apply("62")
-	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
-	b.clock.Step(outsideInterval)
-	b.tracker.Rewound(configMaps)
-	b.pump()
-	require.Equal(t, 2, relists)
-}
-
 // An aggregated API of two replicas, each with resource versions of its own.
 func TestAHistoryOfItsOwnConcernsNobodyElse(t *testing.T) {
 	for name, resource := range map[string]schema.GroupResource{
@@ -291,27 +267,21 @@ func TestAHistoryOfItsOwnConcernsNobodyElse(t *testing.T) {
 
 func TestARewindIsConfirmedByACoreResource(t *testing.T) {
 	for name, tc := range map[string]struct {
-		resource schema.GroupResource
-		had      string // what pods had shown
-		relists  int
+		had     string // what pods had shown
+		relists int
 	}{
-		"pods went back, too":                         {widgets, "99", 1},
-		"pods have nothing to go back from":           {widgets, "50", 0},
-		"a resource that the tracker does not follow": {schema.GroupResource{Group: "x", Resource: "y"}, "99", 1},
+		"pods went back, too":               {"99", 1},
+		"pods have nothing to go back from": {"50", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			relists := 0
 			b := newBench(t, Options{Fencer: restoredFencer{pods: "62", sets: "62"}, OnRewind: func() { relists++ }})
 			b.pods.apply(tc.had)
 			b.sets.apply("50")
-			if tc.resource.Group == "x" {
-				b.tracker.Rewound(tc.resource)
-			} else {
-				store := &hookedStore{}
-				s := b.tracker.Register(tc.resource, store)
-				store.relist("100", nil)
-				require.Equal(t, verdictRewind, s.ObserveFence(s.BeginFence(), "62"))
-			}
+			store := &hookedStore{}
+			s := b.tracker.Register(widgets, store)
+			store.relist("100", nil)
+			require.Equal(t, verdictRewind, s.ObserveFence(s.BeginFence(), "62"))
 			b.pump()
 			require.Zero(t, relists)
 			b.safety(0)

@@ -41,7 +41,6 @@ type Tracker struct {
 	observed    []observation
 	batch       []*record
 	relists     uint64 // of all sources, the first lists left out
-	lastSpread  time.Time
 	spreads     pace
 	spreadDue   bool // it was too early for one
 	confirming  time.Time

@@ -37,7 +37,11 @@ func TestUnregister(t *testing.T) {
 	store.apply("opaque")
 	require.Equal(t, verdictOutdated, s.ObserveFence(inFlight, "3"))
 	require.Equal(t, verdictOutdated, s.ObserveFence(s.BeginFence(), "3"))
-	b.tracker.Rewound(configMaps)
+	b.tracker.mu.Lock()
+	for _, source := range b.tracker.sources {
+		source.askFence()
+	}
+	b.tracker.mu.Unlock()
 	var asked []schema.GroupResource
 	for _, f := range b.tracker.dueFences() {
 		asked = append(asked, f.resource)

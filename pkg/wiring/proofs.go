@@ -42,12 +42,10 @@ const (
 	proverBurst = 80
 )
 
-// newProofs tells rewound of rewinds of resources that the tracker does not follow.
-func newProofs(config *rest.Config, mapper meta.RESTMapper, rewound func(schema.GroupResource)) (*proofs, error) {
+func newProofs(config *rest.Config, mapper meta.RESTMapper) (*proofs, error) {
 	p := &proofs{mapper: mapper, counts: &metrics.Staleness{}, scopes: map[schema.GroupVersionResource]scope{}}
 	prover, err := freshness.New(freshness.Options{
-		Config: config, QPS: proverQPS, Burst: proverBurst, Metrics: p.counts,
-		Namespaced: p.namespaced, OnRewind: func(rewind freshness.Rewind) { rewound(rewind.Resource.GroupResource()) },
+		Config: config, QPS: proverQPS, Burst: proverBurst, Metrics: p.counts, Namespaced: p.namespaced,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the prover: %w", err)

@@ -56,7 +56,7 @@ func TestAWaitForAnUnprovenCacheEndsWithItsRelist(t *testing.T) {
 
 func proofsOf(t *testing.T) *proofs {
 	t.Helper()
-	p, err := newProofs(&rest.Config{Host: "http://127.0.0.1:1"}, meta.NewDefaultRESTMapper(nil), nil)
+	p, err := newProofs(&rest.Config{Host: "http://127.0.0.1:1"}, meta.NewDefaultRESTMapper(nil))
 	require.NoError(t, err)
 	return p
 }

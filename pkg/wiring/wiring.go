@@ -51,7 +51,7 @@ func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, event
 	metrics.Register()
 	w := &Wiring{ctx: ctx}
 	var err error
-	if w.proofs, err = newProofs(config, mapper, func(r schema.GroupResource) { w.tracker.Rewound(r) }); err != nil {
+	if w.proofs, err = newProofs(config, mapper); err != nil {
 		return nil, err
 	}
 	live, err := consistencystore.NewLive(config, w.proofs.prover.Lookup, w.proofs.few)
