@@ -31,7 +31,7 @@ var (
 	denied = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonForbidden}
 	absent = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNotFound}
 	// busyForLong asks to wait for longer than an owner waits, and notSynced is of a cache without its first list.
-	busyForLong = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonThrottled, RetryAfter: time.Hour}
+	busyForLong = freshness.Proof{Outcome: freshness.Unknown, Reason: "Throttled", RetryAfter: time.Hour}
 	notSynced   = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNotSynced}
 	down        = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNoServer}
 )
@@ -151,7 +151,7 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 		"server down":        {first: down, waits: true},
 		"cannot ever be had": {first: absent},
 		"forbidden by an apiserver that has just started": {first: denied, waits: true},
-		"forbidden for long":                              {first: denied, after: freshness.HopelessAfter},
+		"forbidden for long":                              {first: denied, after: 30 * time.Second},
 		"stale for a while":                               {first: stale, waits: true, after: rvtracker.OwnerLimits.Stale - time.Second},
 		"stale for long":                                  {first: stale, after: rvtracker.OwnerLimits.Stale},
 		"proofs fail for a while":                         {first: down, waits: true, after: rvtracker.OwnerLimits.Unknown - time.Second},

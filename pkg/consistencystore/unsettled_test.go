@@ -261,7 +261,7 @@ func goroutines() int {
 func TestOutcomesAreNotWaitedForWithoutEnd(t *testing.T) {
 	metrics.Register()
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
-	throttled := freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonThrottled}
+	throttled := freshness.Proof{Outcome: freshness.Unknown, Reason: "Throttled"}
 	for name, test := range map[string]struct {
 		proofs []freshness.Proof // each for 10 min, the last for ever
 		lease  bool

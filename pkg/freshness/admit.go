@@ -213,7 +213,7 @@ func (t *turn) enterRefused(ctx context.Context, now time.Time) *failure {
 	if _, _, succeeded := p.traffic.state(); now.Sub(succeeded) > serving {
 		return nil
 	}
-	timer := p.opts.Clock.NewTimer(p.opts.BudgetWait)
+	timer := p.opts.Clock.NewTimer(budgetWait)
 	defer timer.Stop()
 	select {
 	case p.refusedSlots <- struct{}{}:

@@ -93,7 +93,7 @@ func TestUnreadyResourceHoldsItselfAlone(t *testing.T) {
 			return isCustom(r)
 		}))
 		w.requireFence(leases)
-		require.Equal(w, 30*time.Second, w.requireNoFence(custom(0), ReasonThrottled))
+		require.Equal(w, 30*time.Second, w.requireNoFence(custom(0), reasonThrottled))
 		for range 40 {
 			time.Sleep(time.Second)
 			w.requireProven(w.prove(time.Now()), methodFence)
@@ -138,10 +138,10 @@ func TestRejectionHoldsItsPriorityLevel(t *testing.T) {
 				w.requireFence(other)
 				w.requireFence(elsewhere)
 				refuse = true
-				w.requireNoFence(tc.resource, ReasonThrottled)
+				w.requireNoFence(tc.resource, reasonThrottled)
 				w.requireFence(elsewhere)
 				if tc.held {
-					require.Less(w, time.Second, w.requireNoFence(other, ReasonThrottled))
+					require.Less(w, time.Second, w.requireNoFence(other, reasonThrottled))
 					time.Sleep(levelHold)
 				}
 				w.requireFence(other)
@@ -353,7 +353,7 @@ func TestFaultsOfOthersChangeNoProof(t *testing.T) {
 			w.view = newView(w.api)
 			w.view.sync(w.api.bump(0))
 			w.p = newProver(t, Options{Config: serve(t, w.api), QPS: 60, Burst: 80})
-			w.p.Register(leases, w.view)
+			track(w.p, leases, w.view)
 			w.answerBy(inLevel("workload-high", func(rw http.ResponseWriter, r *http.Request) bool {
 				if !isCustom(r) {
 					return false

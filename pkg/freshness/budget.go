@@ -25,7 +25,7 @@ type budget struct {
 
 func newBudget(o Options, qps float64, burst int) *budget {
 	interval := time.Duration(float64(time.Second) / qps)
-	return &budget{clock: o.Clock, interval: interval, size: interval * time.Duration(burst), maxWait: o.BudgetWait}
+	return &budget{clock: o.Clock, interval: interval, size: interval * time.Duration(burst), maxWait: budgetWait}
 }
 
 // take waits for a token. It fails at once if the wait would be longer than maxWait.

@@ -37,11 +37,11 @@ func classify(err error, headers http.Header) *failure {
 		f.retryAfter = time.Duration(min(seconds, int(maxHold/time.Second))) * time.Second
 	}
 	switch f.reason {
-	case ReasonThrottled, ReasonForbidden, ReasonNotFound, ReasonTimeout, ReasonServerError:
+	case reasonThrottled, ReasonForbidden, ReasonNotFound, ReasonTimeout, ReasonServerError:
 		f.refusal = true
 	}
-	overload := f.reason == ReasonThrottled && apierrors.IsUnexpectedServerError(err)
-	if f.reason == ReasonThrottled {
+	overload := f.reason == reasonThrottled && apierrors.IsUnexpectedServerError(err)
+	if f.reason == reasonThrottled {
 		// API Priority and Fairness names the level in every answer, but rejects by plain text: what
 		// storage and handlers refuse is a Status. A server behind kube-apiserver may reject in the same
 		// way; see builtIn.
@@ -107,12 +107,12 @@ func printable(text string) string {
 func reasonOf(err error) Reason {
 	switch {
 	case apierrors.IsTooManyRequests(err):
-		return ReasonThrottled
+		return reasonThrottled
 	case apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge),
 		apierrors.IsTimeout(err) && strings.Contains(err.Error(), "Too large resource version"):
 		return reasonTooLargeRV
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-		return ReasonGone
+		return reasonGone
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return ReasonForbidden
 	case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):

@@ -30,7 +30,7 @@
 //
 // RVs are etcd's, common to all resources. The store of a resource in which nothing
 // happens stands still while fences move on, without anything being missing. If a
-// busy cache does not confirm within Options.ConfirmWait, a quiet proof decides:
+// busy cache does not confirm within 250 ms, a quiet proof decides:
 //
 //   - A small collection is listed (metadata, paged, consistent) and compared with the
 //     store, which must not move meanwhile. Sound if each item listed is in the store

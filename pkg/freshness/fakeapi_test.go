@@ -426,3 +426,8 @@ func newProver(t *testing.T, opts Options) *Prover {
 	t.Cleanup(p.Close)
 	return p
 }
+
+// track has the prover look at a cache.
+func track(p *Prover, gvr schema.GroupVersionResource, view cacheView) {
+	p.resource(gvr).register(view, nil)
+}

@@ -38,7 +38,7 @@ func (r *resource) slack() time.Duration {
 func (r *resource) cameLate(f *failure, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	usual := time.Duration(r.p.opts.WatchSeconds)*time.Second + watchSlack
+	usual := time.Duration(WatchSeconds)*time.Second + watchSlack
 	switch {
 	case f != nil && (f.reason == ReasonTimeout || f.reason == reasonNoBookmark):
 		r.late.until = r.p.opts.Clock.Now().Add(lateFor)

@@ -25,7 +25,7 @@ func TestWatchesThatBringNothingInTime(t *testing.T) {
 				proof := w.prove(time.Now())
 				require.Equal(w, Unknown, proof.Outcome)
 				time.Sleep(proof.RetryAfter)
-				w.requireProven(w.prove(time.Now()), MethodList)
+				w.requireProven(w.prove(time.Now()), methodList)
 
 				// It is not listed again for each question.
 				w.api.bump(1)
@@ -34,7 +34,7 @@ func TestWatchesThatBringNothingInTime(t *testing.T) {
 				w.requireUnknown(proof, ReasonTimeout)
 				require.LessOrEqual(w, proof.RetryAfter, 10*listShare)
 				time.Sleep(proof.RetryAfter)
-				w.requireProven(w.prove(time.Now()), MethodList)
+				w.requireProven(w.prove(time.Now()), methodList)
 				w.api.write("ns/new", "n", false)
 				time.Sleep(time.Second)
 				require.Equal(w, Stale, w.prove(time.Now()).Outcome)
@@ -46,9 +46,9 @@ func TestWatchesThatBringNothingInTime(t *testing.T) {
 				w.api.mu.Unlock()
 				w.api.bump(1)
 				time.Sleep(lateFor)
-				w.requireProven(w.prove(time.Now()), MethodWatch)
+				w.requireProven(w.prove(time.Now()), methodWatch)
 				w.api.bump(1)
-				w.requireProven(w.prove(time.Now()), MethodWatch)
+				w.requireProven(w.prove(time.Now()), methodWatch)
 			})
 		})
 	}
@@ -74,13 +74,13 @@ func TestEventsOfALargeCollectionAreLate(t *testing.T) {
 		}
 		require.Less(w, time.Since(began), 2*time.Minute)
 		w.api.bump(1)
-		w.requireProven(w.prove(time.Now()), MethodWatch)
+		w.requireProven(w.prove(time.Now()), methodWatch)
 
 		w.api.mu.Lock()
 		w.api.late = 0
 		w.api.mu.Unlock()
 		w.api.bump(1)
-		w.requireProven(w.prove(time.Now()), MethodWatch)
+		w.requireProven(w.prove(time.Now()), methodWatch)
 		require.Equal(w, watchSlack, w.p.resource(leases).slack(), "the time for a watch is the usual again")
 	})
 }

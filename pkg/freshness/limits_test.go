@@ -236,7 +236,7 @@ func first[T, U any](t T, _ U) T { return t }
 func TestOnlyBuiltInResourcesAreGivenTime(t *testing.T) {
 	inWorld(t, Options{RequestTimeout: 10 * time.Second}, func(w *world) {
 		widgets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
-		w.p.Register(widgets, w.view)
+		track(w.p, widgets, w.view)
 		w.api.arrived = func(r *http.Request) { <-r.Context().Done() }
 		for range 3 {
 			time.Sleep(time.Hour)

@@ -185,7 +185,7 @@ func TestNeverProvenWithoutTheWrites(t *testing.T) {
 			})
 			require.NoError(rt, err)
 			defer p.Close()
-			p.Register(leases, m.view)
+			track(p, leases, m.view)
 			kinds := []string{"write", "delete", "elsewhere", "deliver", "bookmark", "relist", "compact", "prove", "prove", "prove", "watch", "fence"}
 			if rapid.Bool().Draw(rt, "rewinds") {
 				// A store at the same RV as before the rewind cannot be told from one that never
@@ -258,7 +258,7 @@ func TestNeverProvenWithoutTheWrites(t *testing.T) {
 						require.False(rt, proof.At.Before(asOf))
 						require.Empty(rt, m.missing(asOf), proof.String())
 						require.Empty(rt, m.missing(proof.At), proof.String())
-					case proof.Reason == ReasonGone:
+					case proof.Reason == reasonGone:
 						shrunk := !untouched // It may have been larger when the method was chosen.
 						require.True(rt, o.kind == "watch" || shrunk || m.view.Len() > p.opts.SmallCollection, "a small one can be listed")
 					case upToDate && (untouched || len(ops) == 0) && !held:
@@ -277,7 +277,7 @@ func TestNeverProvenWithoutTheWrites(t *testing.T) {
 		for _, o := range []Outcome{Proven, Stale, Unknown} {
 			require.Positive(t, counts[o])
 		}
-		for _, by := range []Method{MethodEarlier, methodFence, MethodList, MethodWatch} {
+		for _, by := range []Method{methodEarlier, methodFence, methodList, methodWatch} {
 			require.Positive(t, methods[by], by)
 		}
 	}

@@ -11,8 +11,16 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// DefaultWatchSeconds is the shortest watch that kube-apiserver sends a bookmark on before it ends it.
-const DefaultWatchSeconds = 3
+// WatchSeconds is timeoutSeconds of a quiet proof's watch: the shortest that kube-apiserver sends a bookmark on before it ends it.
+const WatchSeconds = 3
+
+const (
+	// budgetWait is how long a request may wait for the budget.
+	budgetWait = time.Second
+	// confirmWait is how long a busy cache is given to pass a fence before a quiet proof
+	// is tried, and to catch up before it is called stale.
+	confirmWait = 250 * time.Millisecond
+)
 
 // Options of a Prover. Only Config is required.
 type Options struct {
@@ -27,19 +35,12 @@ type Options struct {
 	// 60 resources every 5 s and as much again. A list proof takes one for each page.
 	QPS   float64
 	Burst int
-	// BudgetWait is how long a request may wait for the budget; default 1 s.
-	BudgetWait time.Duration
 	// RequestTimeout bounds each fence and each page of a list; default 10 s. A built-in resource that needs longer is
 	// given up to four times as much.
 	RequestTimeout time.Duration
-	// ConfirmWait is how long a busy cache is given to pass a fence before a quiet proof
-	// is tried, and to catch up before it is called stale; default 250 ms.
-	ConfirmWait time.Duration
 	// SmallCollection is up to how many objects in the cache the quiet proof is a list;
 	// default 500, negative for never.
 	SmallCollection int
-	// WatchSeconds is timeoutSeconds of the quiet proof's watch; default DefaultWatchSeconds.
-	WatchSeconds int
 
 	// Namespaced says whether a resource is, and whether that is known. If it is, a fence
 	// of a collection that is not empty asks for no object: some hundred bytes however
@@ -71,20 +72,8 @@ func (o Options) withDefaults() Options {
 	if o.SmallCollection == 0 {
 		o.SmallCollection = 500
 	}
-	if o.WatchSeconds <= 0 {
-		o.WatchSeconds = DefaultWatchSeconds
-	}
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&o.BudgetWait, time.Second},
-		{&o.RequestTimeout, 10 * time.Second},
-		{&o.ConfirmWait, 250 * time.Millisecond},
-	} {
-		if *d.field <= 0 {
-			*d.field = d.value
-		}
+	if o.RequestTimeout <= 0 {
+		o.RequestTimeout = 10 * time.Second
 	}
 	return o
 }

@@ -41,16 +41,16 @@ const (
 type Method string
 
 const (
-	// MethodEarlier: it was proven already; no request was made for it.
-	MethodEarlier Method = "Earlier"
+	// methodEarlier: it was proven already; no request was made for it.
+	methodEarlier Method = "Earlier"
 	// methodFence: the cache had passed a fence when its answer came.
 	methodFence Method = "Fence"
 	// methodWait: the cache passed the fence while it was waited for.
 	methodWait Method = "Wait"
-	// MethodList: a metadata list was compared with the cache.
-	MethodList Method = "List"
-	// MethodWatch: a metadata watch showed what was missing, or that nothing was.
-	MethodWatch Method = "Watch"
+	// methodList: a metadata list was compared with the cache.
+	methodList Method = "List"
+	// methodWatch: a metadata watch showed what was missing, or that nothing was.
+	methodWatch Method = "Watch"
 )
 
 // Reason of an Unknown outcome, or of a fence that failed.
@@ -61,12 +61,12 @@ const (
 	ReasonNoServer Reason = "NoServer"
 	// ReasonTimeout: no answer in time, from the server or within the caller's context.
 	ReasonTimeout Reason = "Timeout"
-	// ReasonThrottled: the server said 429. See RetryAfter.
-	ReasonThrottled Reason = "Throttled"
+	// reasonThrottled: the server said 429. See RetryAfter.
+	reasonThrottled Reason = "Throttled"
 	// reasonTooLargeRV: the server said 504, it has not seen the RV yet. See RetryAfter.
 	reasonTooLargeRV Reason = "TooLargeRV"
-	// ReasonGone: the server said 410, its history does not reach back to the cache.
-	ReasonGone Reason = "Gone"
+	// reasonGone: the server said 410, its history does not reach back to the cache.
+	reasonGone Reason = "Gone"
 	// ReasonForbidden: the server said 401 or 403.
 	ReasonForbidden Reason = "Forbidden"
 	// ReasonNotFound: the server does not serve the resource, or not by that verb.
@@ -107,7 +107,7 @@ type Proof struct {
 	// ResourceVersion, if Proven: the RV that a cache, or an event handler, must have
 	// passed for the proof to hold for it. The registered cache has. If Stale: the lowest
 	// RV that is known to be missing, above the cache's; until the cache has passed it, asking again is in
-	// vain. If Unknown for ReasonGone: once the cache has passed it, asking again is worthwhile before RetryAfter.
+	// vain. If Unknown for reasonGone: once the cache has passed it, asking again is worthwhile before RetryAfter.
 	ResourceVersion string
 	// Exact, if Proven, is true for a list proof of a cache that stands still: it holds
 	// while the cache stays at just that RV.
@@ -117,7 +117,7 @@ type Proof struct {
 	// that the cache, too, should have a moment later. It may be empty.
 	Ahead string
 
-	// Events, if Stale, is how many changes (MethodWatch) or objects (MethodList) are
+	// Events, if Stale, is how many changes (methodWatch) or objects (methodList) are
 	// missing, at least.
 	Events int
 	// Lost, if Stale, says that a cache which has passed what it lacks lacks it still, by a list: no watch will bring it.
@@ -143,9 +143,9 @@ type Proof struct {
 // Fresh is true only if the outcome is Proven.
 func (p Proof) Fresh() bool { return p.Outcome == Proven }
 
-// HopelessAfter is for how long a 403 or 401 may be that of an apiserver that has just started and has not read its
+// hopelessAfter is for how long a 403 or 401 may be that of an apiserver that has just started and has not read its
 // roles yet.
-const HopelessAfter = 30 * time.Second
+const hopelessAfter = 30 * time.Second
 
 // Hopeless reports whether asking again will not help, for a proof that was asked for first at asked.
 func (p Proof) Hopeless(asked time.Time) bool {
@@ -156,7 +156,7 @@ func (p Proof) Hopeless(asked time.Time) bool {
 	case ReasonNotFound, ReasonIncomparable, ReasonNotRegistered:
 		return true
 	case ReasonForbidden:
-		return time.Since(asked) >= HopelessAfter
+		return time.Since(asked) >= hopelessAfter
 	}
 	return false
 }

@@ -18,7 +18,7 @@ func (p *Prover) Known(gvr schema.GroupVersionResource) (Proof, bool) {
 	if r == nil {
 		return Proof{}, false
 	}
-	return r.lookup(time.Time{}, MethodEarlier)
+	return r.lookup(time.Time{}, methodEarlier)
 }
 
 // Confirm gives the cache up to wait to pass a fence that was taken at or after asOf. It reports false if
@@ -79,7 +79,7 @@ func (p *Prover) Few(gvr schema.GroupVersionResource) bool {
 // to be small and to stand still. If it differs from the list it is given up to wait to catch up, so that a change
 // on its way does not count as missing. A cache of more than Options.SmallCollection objects is not listed.
 func (p *Prover) ProveByList(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time, wait time.Duration) (Proof, error) {
-	return p.quietly(ctx, gvr, asOf, func(ctx context.Context, r *resource, fl *flight[Proof], view CacheView) Proof {
+	return p.quietly(ctx, gvr, asOf, func(ctx context.Context, r *resource, fl *flight[Proof], view cacheView) Proof {
 		small := p.opts.SmallCollection
 		if view.Len() > small {
 			return r.unknown(ReasonTooMany, fmt.Errorf("more than %d objects in the cache", small))
@@ -90,7 +90,7 @@ func (p *Prover) ProveByList(ctx context.Context, gvr schema.GroupVersionResourc
 
 // quietly shares a proof by prove among all who ask for one. A cache whose history the server has lost is listed in
 // any case: no watch can say anything of it.
-func (p *Prover) quietly(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time, prove func(context.Context, *resource, *flight[Proof], CacheView) Proof) (Proof, error) {
+func (p *Prover) quietly(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time, prove func(context.Context, *resource, *flight[Proof], cacheView) Proof) (Proof, error) {
 	r := p.registered(gvr)
 	if r == nil {
 		err := fmt.Errorf("proving %s: %w", gvr.GroupResource(), ErrNotRegistered)
@@ -153,7 +153,7 @@ func (r *resource) holdsAtMost(objects int) bool {
 // the short metadata watch, whatever the size of the collection. So it costs one request and, unless
 // something is missing, one bookmark.
 func (p *Prover) ProveByWatch(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time) (Proof, error) {
-	return p.quietly(ctx, gvr, asOf, func(ctx context.Context, r *resource, fl *flight[Proof], view CacheView) Proof {
+	return p.quietly(ctx, gvr, asOf, func(ctx context.Context, r *resource, fl *flight[Proof], view cacheView) Proof {
 		return r.concluded(r.proveByWatch(ctx, fl, view))
 	})
 }

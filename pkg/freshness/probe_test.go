@@ -220,7 +220,7 @@ func TestProveByWatchListsNothing(t *testing.T) {
 		fence := w.takeFence()
 		proof, err := w.p.ProveByWatch(w.Context(), leases, fence.TakenAt)
 		require.NoError(w, err)
-		w.requireProven(proof, MethodWatch)
+		w.requireProven(proof, methodWatch)
 		require.Equal(w, 1, w.api.count(isWatch))
 		require.Zero(w, w.api.count(func(r *http.Request) bool { return isList(r) }))
 		known, ok := w.p.Known(leases)

@@ -188,7 +188,7 @@ func (r *resource) prove(ctx context.Context, asOf time.Time) (Proof, error) {
 		}
 	}
 	if r.worthWaiting() {
-		r.waitFor(ctx, target.ResourceVersion, r.p.opts.ConfirmWait)
+		r.waitFor(ctx, target.ResourceVersion, confirmWait)
 		if proof, ok := r.lookup(asOf, methodWait); ok {
 			return proof, nil
 		}

@@ -34,7 +34,7 @@ func inWorld(t *testing.T, opts Options, test func(w *world)) {
 		w.view.sync(w.api.bump(0))
 		opts.Config = serve(t, w.api)
 		w.p = newProver(t, opts)
-		w.p.Register(leases, w.view)
+		track(w.p, leases, w.view)
 		test(w)
 	})
 }
@@ -108,8 +108,8 @@ func TestFreshCacheCostsOneFence(t *testing.T) {
 				require.Equal(w, asOf, proof.At)
 
 				// What is proven costs nothing, also for earlier times.
-				w.requireProven(w.prove(asOf.Add(-time.Hour)), MethodEarlier)
-				w.requireProven(w.prove(time.Time{}), MethodEarlier)
+				w.requireProven(w.prove(asOf.Add(-time.Hour)), methodEarlier)
+				w.requireProven(w.prove(time.Time{}), methodEarlier)
 				require.Len(w, w.api.requests, 1)
 				r := w.api.requests[0]
 				require.Equal(w, "limit=1", r.URL.RawQuery)
@@ -156,15 +156,15 @@ func TestInconclusive(t *testing.T) {
 		reason Reason
 		retry  time.Duration
 	}{
-		{name: "429", match: isFence, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "7"}, reason: ReasonThrottled, retry: 7 * time.Second},
-		{name: "429 for ever", match: isFence, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "86400"}, reason: ReasonThrottled, retry: time.Minute},
-		{name: "429 to the list", match: isList, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "3"}, reason: ReasonThrottled, retry: 3 * time.Second},
-		{name: "429 to the watch", match: isWatch, small: -1, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "3"}, reason: ReasonThrottled, retry: 3 * time.Second},
+		{name: "429", match: isFence, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "7"}, reason: reasonThrottled, retry: 7 * time.Second},
+		{name: "429 for ever", match: isFence, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "86400"}, reason: reasonThrottled, retry: time.Minute},
+		{name: "429 to the list", match: isList, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "3"}, reason: reasonThrottled, retry: 3 * time.Second},
+		{name: "429 to the watch", match: isWatch, small: -1, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "3"}, reason: reasonThrottled, retry: 3 * time.Second},
 		{name: "504 too large", match: isFence, code: 504, status: metav1.StatusReasonTimeout, header: map[string]string{"Retry-After": "2"}, causes: []metav1.StatusCause{tooLarge}, reason: reasonTooLargeRV, retry: 2 * time.Second},
 		{name: "504 too large to the watch", match: isWatch, small: -1, code: 504, status: metav1.StatusReasonTimeout, causes: []metav1.StatusCause{tooLarge}, reason: reasonTooLargeRV, retry: time.Second},
 		{name: "504", match: isFence, code: 504, status: metav1.StatusReasonTimeout, reason: ReasonTimeout, retry: time.Second},
-		{name: "410 to the list", match: isList, code: 410, status: metav1.StatusReasonExpired, reason: ReasonGone, retry: time.Second},
-		{name: "410 to the watch", match: isWatch, small: -1, code: 410, status: metav1.StatusReasonGone, reason: ReasonGone, retry: time.Second},
+		{name: "410 to the list", match: isList, code: 410, status: metav1.StatusReasonExpired, reason: reasonGone, retry: time.Second},
+		{name: "410 to the watch", match: isWatch, small: -1, code: 410, status: metav1.StatusReasonGone, reason: reasonGone, retry: time.Second},
 		{name: "403", match: isFence, code: 403, status: metav1.StatusReasonForbidden, reason: ReasonForbidden, retry: time.Second},
 		{name: "401", match: isFence, code: 401, status: metav1.StatusReasonUnauthorized, reason: ReasonForbidden, retry: time.Second},
 		{name: "404", match: isFence, code: 404, status: metav1.StatusReasonNotFound, reason: ReasonNotFound, retry: 10 * time.Second},
@@ -201,13 +201,13 @@ func TestGoneWaitsForTheRelistAndNoLonger(t *testing.T) {
 		w.api.bump(50)
 		w.api.compactedTo = 150
 		proof := w.prove(time.Now())
-		w.requireUnknown(proof, ReasonGone)
+		w.requireUnknown(proof, reasonGone)
 		require.Equal(w, "160", proof.ResourceVersion)
-		w.requireUnknown(w.prove(time.Now()), ReasonGone)
+		w.requireUnknown(w.prove(time.Now()), reasonGone)
 		require.Equal(w, 1, w.api.count(isWatch))
 		w.view.sync(160)
 		w.api.bump(10)
-		w.requireProven(w.prove(time.Now()), MethodWatch)
+		w.requireProven(w.prove(time.Now()), methodWatch)
 	})
 }
 
@@ -223,10 +223,10 @@ func TestGoneFromAWatchHoldsNoList(t *testing.T) {
 				w.api.compactedTo = 150
 				proof, err := w.p.ProveByWatch(w.Context(), leases, w.takeFence().TakenAt)
 				require.NoError(w, err)
-				w.requireUnknown(proof, ReasonGone)
+				w.requireUnknown(proof, reasonGone)
 				proof, err = w.p.ProveAtOnce(w.Context(), leases, time.Now())
 				require.NoError(w, err)
-				require.Equal(w, MethodList, proof.Method)
+				require.Equal(w, methodList, proof.Method)
 				require.Equal(w, missing, proof.Events)
 			})
 		})
@@ -248,7 +248,7 @@ func TestABrokenWatchHoldsNoList(t *testing.T) {
 		w.requireUnknown(proof, reasonNoBookmark)
 		proof, err = w.p.ProveAtOnce(w.Context(), leases, time.Now())
 		require.NoError(w, err)
-		w.requireProven(proof, MethodList)
+		w.requireProven(proof, methodList)
 	})
 }
 
@@ -331,7 +331,7 @@ func TestFutureAndUnregistered(t *testing.T) {
 }
 
 func TestBudget(t *testing.T) {
-	inWorld(t, Options{QPS: 2, Burst: 3, BudgetWait: time.Second}, func(w *world) {
+	inWorld(t, Options{QPS: 2, Burst: 3}, func(w *world) {
 		begin := time.Now()
 		for range 5 { // three at once, the others half a second apart
 			time.Sleep(time.Microsecond) // else they ask for the same time

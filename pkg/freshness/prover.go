@@ -69,16 +69,11 @@ func (p *Prover) Close() {
 	p.wg.Wait()
 }
 
-// Register sets the cache of a resource, which nobody tracks. Doing it again replaces the cache and
-// forgets what was proven.
-func (p *Prover) Register(gvr schema.GroupVersionResource, view CacheView) {
-	p.resource(gvr).register(view, nil)
-}
-
 // Track registers the store of a resource that source tracks: the source waits for the store, and is told of every fence that the
-// prover takes. It does nothing, and reports false, if that is so already.
+// prover takes. It does nothing, and reports false, if that is so already. Another store replaces the one before, and what was proven is
+// forgotten.
 func (p *Prover) Track(gvr schema.GroupVersionResource, store Store, source *rvtracker.Source) bool {
-	return p.resource(gvr).register(StoreView(store, source.Wait), source)
+	return p.resource(gvr).register(&storeView{store, source.Wait}, source)
 }
 
 // Untrack undoes Track, and forgets what was proven. What is under way ends as it would have.
@@ -110,7 +105,7 @@ func (p *Prover) AddFence(ctx context.Context, gvr schema.GroupVersionResource, 
 		return
 	}
 	p.background(ctx, func(ctx context.Context) {
-		r.waitFor(ctx, f.ResourceVersion, p.opts.ConfirmWait)
+		r.waitFor(ctx, f.ResourceVersion, confirmWait)
 		r.lookAgain()
 	})
 }
@@ -194,7 +189,7 @@ func (p *Prover) Prove(ctx context.Context, gvr schema.GroupVersionResource, asO
 		err := fmt.Errorf("proving %s: %w", gvr.GroupResource(), ErrNotRegistered)
 		return (&failure{reason: ReasonNotRegistered, err: err}).proof(gvr), err
 	}
-	if proof, ok := r.lookup(asOf, MethodEarlier); ok {
+	if proof, ok := r.lookup(asOf, methodEarlier); ok {
 		return proof, nil
 	}
 	if now := p.opts.Clock.Now(); asOf.After(now) {

@@ -36,26 +36,26 @@ func TestQuietByList(t *testing.T) {
 	}{
 		{
 			name: "nothing happened",
-			want: Proof{Outcome: Proven, Method: MethodList, ResourceVersion: "110"},
+			want: Proof{Outcome: Proven, Method: methodList, ResourceVersion: "110"},
 		}, {
 			name:   "an object is missing",
 			before: func(w *world) { w.api.write("ns/new", "n", false) },
-			want:   Proof{Outcome: Stale, Method: MethodList, Events: 1, RVs: 51, ResourceVersion: "161"},
+			want:   Proof{Outcome: Stale, Method: methodList, Events: 1, RVs: 51, ResourceVersion: "161"},
 		}, {
 			name:   "an object was changed",
 			before: func(w *world) { w.api.write("ns/a", "uid", false) },
-			want:   Proof{Outcome: Stale, Method: MethodList, Events: 1, RVs: 51, ResourceVersion: "161"},
+			want:   Proof{Outcome: Stale, Method: methodList, Events: 1, RVs: 51, ResourceVersion: "161"},
 		}, {
 			name:   "an object was deleted",
 			before: func(w *world) { w.api.write("ns/a", "uid", true) },
-			want:   Proof{Outcome: Stale, Method: MethodList, Events: 1, RVs: 51, ResourceVersion: "161"},
+			want:   Proof{Outcome: Stale, Method: methodList, Events: 1, RVs: 51, ResourceVersion: "161"},
 		}, {
 			name: "an object was made anew",
 			before: func(w *world) {
 				w.api.write("ns/a", "uid", true)
 				w.api.write("ns/a", "other", false)
 			},
-			want: Proof{Outcome: Stale, Method: MethodList, Events: 1, RVs: 52, ResourceVersion: "162"},
+			want: Proof{Outcome: Stale, Method: methodList, Events: 1, RVs: 52, ResourceVersion: "162"},
 		}, {
 			name: "three kinds at once",
 			before: func(w *world) {
@@ -63,7 +63,7 @@ func TestQuietByList(t *testing.T) {
 				w.api.write("ns/b", "uid", false)
 				w.api.write("ns/z", "uid", false)
 			},
-			want: Proof{Outcome: Stale, Method: MethodList, Events: 3, RVs: 53, ResourceVersion: "162"},
+			want: Proof{Outcome: Stale, Method: methodList, Events: 3, RVs: 53, ResourceVersion: "162"},
 		}, {
 			name: "the store catches up after the comparison",
 			before: func(w *world) {
@@ -71,7 +71,7 @@ func TestQuietByList(t *testing.T) {
 				w.api.bump(10)
 			},
 			during: func(w *world) { time.AfterFunc(100*time.Millisecond, func() { w.view.follow(161) }) },
-			want:   Proof{Outcome: Proven, Method: MethodList, ResourceVersion: "161"},
+			want:   Proof{Outcome: Proven, Method: methodList, ResourceVersion: "161"},
 		}, {
 			name: "the store is past the list: changed, deleted and made after it",
 			during: func(w *world) {
@@ -80,14 +80,14 @@ func TestQuietByList(t *testing.T) {
 				w.api.write("ns/z", "uid", false)
 				w.view.sync(w.api.bump(0))
 			},
-			want: Proof{Outcome: Proven, Method: MethodList, ResourceVersion: "160"},
+			want: Proof{Outcome: Proven, Method: methodList, ResourceVersion: "160"},
 		}, {
 			name: "the server is past the list, the store is not",
 			during: func(w *world) {
 				w.api.write("ns/a", "uid", false)
 				w.api.write("ns/b", "uid", true)
 			},
-			want: Proof{Outcome: Proven, Method: MethodList, ResourceVersion: "110"},
+			want: Proof{Outcome: Proven, Method: methodList, ResourceVersion: "110"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestObjectsPastTheStoreRV(t *testing.T) {
 			w.view.objects["ns/zz"] = object{"uid", w.api.text(rv + 1)}
 			w.view.mu.Unlock()
 		})
-		w.requireProven(w.prove(time.Now()), MethodList)
+		w.requireProven(w.prove(time.Now()), methodList)
 	})
 }
 
@@ -149,7 +149,7 @@ func TestStaleForLonger(t *testing.T) {
 func TestStaleBeforeTheServerRefuses(t *testing.T) {
 	for name, heal := range map[string]func(w *world){
 		"until the cache has passed it":  func(w *world) { w.view.sync(111) },
-		"until another cache is tracked": func(w *world) { w.p.Register(leases, w.view) },
+		"until another cache is tracked": func(w *world) { track(w.p, leases, w.view) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, Options{}, func(w *world) {
@@ -159,7 +159,7 @@ func TestStaleBeforeTheServerRefuses(t *testing.T) {
 				w.fail(func(*http.Request) bool { return true }, 429, metav1.StatusReasonTooManyRequests, nil)
 				time.Sleep(time.Minute)
 				proof := w.prove(time.Now())
-				w.requireUnknown(proof, ReasonThrottled)
+				w.requireUnknown(proof, reasonThrottled)
 				require.Equal(w, shown, proof.StaleAt)
 				proof, err := w.p.ProveAtOnce(w.Context(), leases, time.Now())
 				require.NoError(w, err)
@@ -187,7 +187,7 @@ func TestManyPages(t *testing.T) {
 				pages := w.api.count(isList)
 				switch {
 				case missing == 0:
-					w.requireProven(proof, MethodList)
+					w.requireProven(proof, methodList)
 					require.Equal(w, 3, pages)
 				case missing < 1000:
 					require.Equal(w, Stale, proof.Outcome)
@@ -225,7 +225,7 @@ func TestQuietByWatch(t *testing.T) {
 	}{
 		{
 			name: "nothing happened",
-			want: Proof{Outcome: Proven, Method: MethodWatch, ResourceVersion: "110"},
+			want: Proof{Outcome: Proven, Method: methodWatch, ResourceVersion: "110"},
 			took: 1950 * time.Millisecond,
 		}, {
 			name: "events are missing",
@@ -233,17 +233,17 @@ func TestQuietByWatch(t *testing.T) {
 				w.api.write("ns/a", "uid", false)
 				w.api.write("ns/b", "uid", true)
 			},
-			want: Proof{Outcome: Stale, Method: MethodWatch, Events: 2, RVs: 52, ResourceVersion: "161"},
+			want: Proof{Outcome: Stale, Method: methodWatch, Events: 2, RVs: 52, ResourceVersion: "161"},
 			took: 500 * time.Millisecond,
 		}, {
 			name:   "the last event is the fence itself",
 			before: func(w *world) { w.api.write("ns/a", "uid", false) },
-			want:   Proof{Outcome: Stale, Method: MethodWatch, Events: 1, RVs: 51, ResourceVersion: "161"},
+			want:   Proof{Outcome: Stale, Method: methodWatch, Events: 1, RVs: 51, ResourceVersion: "161"},
 			took:   500 * time.Millisecond,
 		}, {
 			name:   "an event past the fence ends it early",
 			during: func(w *world) { w.api.write("ns/a", "uid", false) },
-			want:   Proof{Outcome: Proven, Method: MethodWatch, ResourceVersion: "110", Ahead: "161"},
+			want:   Proof{Outcome: Proven, Method: methodWatch, ResourceVersion: "110", Ahead: "161"},
 			took:   350 * time.Millisecond,
 		}, {
 			name: "an event past the fence, and one before it that is missing",
@@ -252,7 +252,7 @@ func TestQuietByWatch(t *testing.T) {
 				w.api.bump(1)
 			},
 			during: func(w *world) { w.api.write("ns/a", "uid", false) },
-			want:   Proof{Outcome: Stale, Method: MethodWatch, Events: 1, RVs: 52, ResourceVersion: "161"},
+			want:   Proof{Outcome: Stale, Method: methodWatch, Events: 1, RVs: 52, ResourceVersion: "161"},
 			took:   600 * time.Millisecond,
 		}, {
 			name: "the store takes the event meanwhile, the bookmark does the rest",
@@ -261,7 +261,7 @@ func TestQuietByWatch(t *testing.T) {
 				w.api.bump(10)
 			},
 			during: func(w *world) { w.view.follow(161) },
-			want:   Proof{Outcome: Proven, Method: MethodWatch, ResourceVersion: "161"},
+			want:   Proof{Outcome: Proven, Method: methodWatch, ResourceVersion: "161"},
 			took:   1950 * time.Millisecond,
 		}, {
 			name:   "the store gets a bookmark of its own",
@@ -297,11 +297,11 @@ func TestQuietByWatch(t *testing.T) {
 func TestQuietTwiceDoesNotWaitAgain(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		w.api.bump(50)
-		w.requireProven(w.prove(time.Now()), MethodList)
+		w.requireProven(w.prove(time.Now()), methodList)
 		time.Sleep(time.Minute)
 		w.api.bump(50)
 		begin := time.Now()
-		w.requireProven(w.prove(begin), MethodList)
+		w.requireProven(w.prove(begin), methodList)
 		require.Equal(w, begin, time.Now(), "the store stands where it was proven quiet")
 	})
 }
@@ -309,12 +309,12 @@ func TestQuietTwiceDoesNotWaitAgain(t *testing.T) {
 func TestQuietProofCoversLaterFences(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		w.api.bump(50)
-		w.requireProven(w.prove(time.Now()), MethodList)
+		w.requireProven(w.prove(time.Now()), methodList)
 		// Taken by somebody else before the list was read, heard of only now.
 		time.Sleep(time.Second)
 		w.p.AddFence(w.Context(), leases, Fence{ResourceVersion: "160", TakenAt: time.Now()})
 		proof := w.prove(time.Now())
-		w.requireProven(proof, MethodEarlier)
+		w.requireProven(proof, methodEarlier)
 		require.Equal(w, "110", proof.ResourceVersion, "a handler at 110 is covered too")
 	})
 }
@@ -328,16 +328,16 @@ func TestProofIsVoidWhenTheCacheGoesBack(t *testing.T) {
 		require.Equal(w, Stale, proof.Outcome, proof.String())
 		require.Equal(w, 5, proof.Events)
 		w.view.sync(110)
-		w.requireProven(w.prove(asOf), MethodEarlier)
+		w.requireProven(w.prove(asOf), methodEarlier)
 	})
 	inWorld(t, Options{}, func(w *world) {
 		w.api.bump(50)
 		asOf := time.Now()
-		w.requireProven(w.prove(asOf), MethodList)
+		w.requireProven(w.prove(asOf), methodList)
 		w.view.sync(105)
 		require.Equal(w, Stale, w.prove(asOf).Outcome)
 		w.view.sync(110)
-		w.requireProven(w.prove(asOf), MethodList)
+		w.requireProven(w.prove(asOf), methodList)
 	})
 }
 
@@ -352,7 +352,7 @@ func TestQuietAgainIsOneRequest(t *testing.T) {
 			all := func(*http.Request) bool { return true }
 			before, began := w.api.count(all), time.Now()
 			proof := w.prove(began)
-			require.Equal(w, MethodList, proof.Method, proof.String())
+			require.Equal(w, methodList, proof.Method, proof.String())
 			require.Equal(w, before+1, w.api.count(all))
 			require.Less(w, time.Since(began), 50*time.Millisecond)
 		}
@@ -367,7 +367,7 @@ func TestFewAreProvenSoon(t *testing.T) {
 		before, began := w.api.count(all), time.Now()
 		proof, err := w.p.ProveSoon(w.Context(), leases, began)
 		require.NoError(w, err)
-		require.Equal(w, MethodList, proof.Method, proof.String())
+		require.Equal(w, methodList, proof.Method, proof.String())
 		require.Equal(w, before+1, w.api.count(all))
 		require.Less(w, time.Since(began), 50*time.Millisecond)
 		proof, err = w.p.ProveSoon(w.Context(), leases, began)
@@ -381,7 +381,7 @@ func TestFewAreProvenSoon(t *testing.T) {
 func TestLargeCacheIsCountedOnceASecond(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		t, p, view := w.T, w.p, &countedView{objects: few + 1}
-		p.Register(leases, view)
+		track(p, leases, view)
 		for range 100 {
 			require.False(t, p.Few(leases))
 		}
@@ -392,14 +392,14 @@ func TestLargeCacheIsCountedOnceASecond(t *testing.T) {
 		require.True(t, p.Few(leases))
 		view.objects = few + 1
 		require.False(t, p.Few(leases), "it grows")
-		p.Register(leases, &countedView{})
+		track(p, leases, &countedView{})
 		require.True(t, p.Few(leases), "another cache")
 	})
 }
 
 // countedView counts how often it is counted.
 type countedView struct {
-	CacheView
+	cacheView
 	objects, counts int
 }
 

@@ -39,15 +39,15 @@ func (r *resource) proveQuiet(ctx context.Context, fl *flight[Proof]) Proof {
 	var f *failure
 	switch {
 	case held == "" && n <= small:
-		proof, f = r.proveByList(ctx, fl, view, small, r.p.opts.ConfirmWait)
+		proof, f = r.proveByList(ctx, fl, view, small, confirmWait)
 	case held == "" && n <= small*heldFactor && r.eventsAreLate():
 		if f = r.listAgain(n); f == nil {
-			proof, f = r.proveByList(ctx, fl, view, small*heldFactor, r.p.opts.ConfirmWait)
+			proof, f = r.proveByList(ctx, fl, view, small*heldFactor, confirmWait)
 		}
 	case held == "":
 		proof, f = r.proveByWatch(ctx, fl, view)
 	case n <= small*heldFactor:
-		proof, f = r.proveByList(ctx, fl, view, small*heldFactor, r.p.opts.ConfirmWait)
+		proof, f = r.proveByList(ctx, fl, view, small*heldFactor, confirmWait)
 	default:
 		f = &failure{reason: ReasonRewind, err: errors.New("the cache was not relisted after resource versions went backward")}
 	}
@@ -111,7 +111,7 @@ type listing struct {
 
 // proveByList compares a consistent metadata list with the store. The list is a fence
 // itself, so the proof is good for the time it was begun. A store that differs is given up to wait to catch up.
-func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view CacheView, limit int, wait time.Duration) (Proof, *failure) {
+func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view cacheView, limit int, wait time.Duration) (Proof, *failure) {
 	want, f := r.countedList(ctx, fl, limit)
 	if f != nil {
 		return Proof{}, f
@@ -120,7 +120,7 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view Cach
 	var diff difference
 	waited := false
 	for range maxCompares {
-		if proof, ok := r.lookup(want.fence.TakenAt, MethodList); ok {
+		if proof, ok := r.lookup(want.fence.TakenAt, methodList); ok {
 			return proof, nil
 		}
 		held := r.heldAt()
@@ -137,7 +137,7 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view Cach
 		}
 		if diff.objects == 0 && want.complete {
 			if r.unhold(held) && r.settled(quiet{base: at, upTo: upTo, exact: true, content: want.content()}, want.fence) {
-				if proof, ok := r.lookup(want.fence.TakenAt, MethodList); ok {
+				if proof, ok := r.lookup(want.fence.TakenAt, methodList); ok {
 					return proof, nil
 				}
 			}
@@ -168,7 +168,7 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view Cach
 		// After a restore with bumped revisions the store may be past what it lacks, of a history that is gone.
 		lowest = upTo
 	}
-	proof := r.stale(MethodList, diff.objects, lowest, want.fence)
+	proof := r.stale(methodList, diff.objects, lowest, want.fence)
 	proof.Lost = lost
 	return proof, nil
 }
@@ -274,7 +274,7 @@ type difference struct {
 }
 
 // compare finds the objects of which the store does not have the listed content or newer.
-func (l *listing) compare(view CacheView) difference {
+func (l *listing) compare(view cacheView) difference {
 	var d difference
 	upTo := l.fence.ResourceVersion
 	matched := make(map[string]struct{}, len(l.objects))

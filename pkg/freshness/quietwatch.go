@@ -41,7 +41,7 @@ func (w *replay) missing(rv string) (int, string) {
 }
 
 // proveByWatch asks for the events since the store's RV, up to the newest fence.
-func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view CacheView) (proof Proof, f *failure) {
+func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view cacheView) (proof Proof, f *failure) {
 	t, f := r.p.admit(ctx, &r.watchHold, r)
 	if f != nil {
 		return Proof{}, f
@@ -52,7 +52,7 @@ func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view Cac
 		failed := Reason("")
 		if f != nil {
 			failed = f.reason
-			if f.reason == ReasonGone {
+			if f.reason == reasonGone {
 				f.awaits = w.fence.ResourceVersion
 			}
 		}
@@ -69,7 +69,7 @@ func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view Cac
 	fl.at = w.fence.TakenAt
 	r.mu.Unlock()
 
-	seconds, slack := r.p.opts.WatchSeconds, r.slack()
+	seconds, slack := WatchSeconds, r.slack()
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+slack)
 	defer cancel()
 	stream, f := r.p.client.watch(ctx, r.gvr, w.base, seconds)
@@ -111,14 +111,14 @@ func (r *resource) follow(ctx context.Context, stream watch.Interface, w *replay
 				return r.complete(ctx, w, upTo)
 			}
 			if grace == nil && len(w.rvs) > 0 {
-				timer := r.p.opts.Clock.NewTimer(r.p.opts.ConfirmWait)
+				timer := r.p.opts.Clock.NewTimer(confirmWait)
 				defer timer.Stop()
 				grace = timer.C()
 			}
 		case <-grace:
 			// The events came and the store had its time. If it used it, go on to the bookmark.
 			if n, first := w.missing(r.storeRV()); n > 0 {
-				return r.stale(MethodWatch, n, first, w.fence), nil
+				return r.stale(methodWatch, n, first, w.fence), nil
 			}
 			grace = nil
 		case <-caughtUp:
@@ -169,13 +169,13 @@ func (w *replay) add(event watch.Event) (string, *failure) {
 func (r *resource) complete(ctx context.Context, w *replay, upTo string) (Proof, *failure) {
 	last := w.last()
 	if !Passed(r.storeRV(), last) {
-		r.waitFor(ctx, last, r.p.opts.ConfirmWait)
+		r.waitFor(ctx, last, confirmWait)
 	}
 	if n, first := w.missing(r.storeRV()); n > 0 {
-		return r.stale(MethodWatch, n, first, w.fence), nil
+		return r.stale(methodWatch, n, first, w.fence), nil
 	}
 	if r.settled(quiet{base: last, upTo: upTo}, w.fence) {
-		if proof, ok := r.lookup(w.fence.TakenAt, MethodWatch); ok {
+		if proof, ok := r.lookup(w.fence.TakenAt, methodWatch); ok {
 			proof.Ahead = w.ahead
 			return proof, nil
 		}

@@ -27,7 +27,7 @@ type resource struct {
 	gvr schema.GroupVersionResource
 
 	mu   sync.Mutex
-	view CacheView // nil until registered
+	view cacheView // nil until registered
 	// source tracks the view's store; nil if none does.
 	source *rvtracker.Source
 	// counted is how many objects the view had.
@@ -104,7 +104,7 @@ func (q *quiet) covers(storeRV string) bool {
 }
 
 // register sets the cache, unless it is that of the same source already.
-func (r *resource) register(view CacheView, source *rvtracker.Source) bool {
+func (r *resource) register(view cacheView, source *rvtracker.Source) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if source != nil && r.source == source {

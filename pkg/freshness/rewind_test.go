@@ -44,7 +44,7 @@ func TestRewind(t *testing.T) {
 				w.view.sync(w.api.bump(0))
 				w.api.write("ns/a", "uid", false)
 			},
-			want: Stale, method: MethodWatch,
+			want: Stale, method: methodWatch,
 		}, {
 			name: "the server outruns the store, which goes on without going back", small: -1, to: 105,
 			then: func(w *world) { w.api.bump(200) },
@@ -55,7 +55,7 @@ func TestRewind(t *testing.T) {
 			want: Unknown, reason: ReasonRewind,
 		}, {
 			name: "nothing of the store was lost, the list shows it", to: 120,
-			want: Proven, method: MethodList,
+			want: Proven, method: methodList,
 		}, {
 			name: "the store is below the fence, but of the old history", to: 105, since: 10,
 			then: func(w *world) { w.api.write("ns/j", "uid", false) },
@@ -161,7 +161,7 @@ func TestRewindToBelowABookmark(t *testing.T) {
 	inWorld(t, Options{SmallCollection: -1, Metrics: m}, func(w *world) {
 		w.api.bump(50) // 160
 		time.AfterFunc(time.Second, func() { w.api.bump(20) })
-		w.requireProven(w.prove(time.Now()), MethodWatch)
+		w.requireProven(w.prove(time.Now()), methodWatch)
 		w.api.restore(170)
 		fence := w.takeFence()
 		require.Equal(w, 1, m.rewinds)

@@ -95,7 +95,7 @@ func TestCallerLeavesAlone(t *testing.T) {
 				})
 				time.Sleep(time.Millisecond)
 				synctest.Wait()
-				callers.Go(func() { w.requireProven(w.prove(asOf), MethodList) })
+				callers.Go(func() { w.requireProven(w.prove(asOf), methodList) })
 				time.Sleep(time.Second)
 				cancel(errLeft)
 				synctest.Wait()
@@ -146,7 +146,7 @@ func TestFedFenceMakesAProofFree(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		asOf := time.Now()
 		w.p.AddFence(w.Context(), leases, Fence{ResourceVersion: "110", TakenAt: asOf})
-		w.requireProven(w.prove(asOf), MethodEarlier)
+		w.requireProven(w.prove(asOf), methodEarlier)
 		require.Empty(w, w.api.requests)
 
 		// One that the cache has not passed spares the request.
@@ -276,7 +276,8 @@ func TestMetrics(t *testing.T) {
 func TestStoreView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := cache.NewStore(cache.MetaNamespaceKeyFunc)
-		view := StoreView(store, nil)
+		called := errors.New("called")
+		view := &storeView{store, func(context.Context, string) error { return called }}
 		api := &fakeAPI{}
 		require.Zero(t, view.Len())
 		store.Add(api.object(change{rv: 7, key: "ns/a", uid: "u"}))
@@ -286,16 +287,6 @@ func TestStoreView(t *testing.T) {
 		got := map[string]object{}
 		view.Each(func(key string, uid types.UID, rv string) { got[key] = object{uid, rv} })
 		require.Equal(t, map[string]object{"ns/a": {"u", "7"}, "b": {"v", "9"}}, got)
-		require.NoError(t, view.WaitFor(t.Context(), "9"))
-		time.AfterFunc(12*time.Millisecond, func() { store.Bookmark("30") })
-		begin := time.Now()
-		require.NoError(t, view.WaitFor(t.Context(), "30"))
-		require.Equal(t, 15*time.Millisecond, time.Since(begin))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, view.WaitFor(ctx, "31"), context.DeadlineExceeded)
-
-		called := errors.New("called")
-		require.ErrorIs(t, StoreView(store, func(context.Context, string) error { return called }).WaitFor(t.Context(), "1"), called)
+		require.ErrorIs(t, view.WaitFor(t.Context(), "1"), called)
 	})
 }

@@ -5,18 +5,16 @@ package freshness
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
 
-// CacheView is what the prover needs of a cache of one whole collection. All methods
+// cacheView is what the prover needs of a cache of one whole collection. All methods
 // may be called concurrently and, but for WaitFor, must return at once and not call
 // the prover.
-type CacheView interface {
+type cacheView interface {
 	// ResourceVersion that the cache has reached: it holds the effect of every change up
 	// to it. Empty before the first sync.
 	ResourceVersion() string
@@ -29,7 +27,7 @@ type CacheView interface {
 	Each(visit func(key string, uid types.UID, rv string))
 }
 
-// Store is the part of client-go's cache.Store and cache.Indexer that a StoreView needs.
+// Store is the part of client-go's cache.Store and cache.Indexer that the prover needs.
 type Store interface {
 	LastStoreSyncResourceVersion() string
 	List() []any
@@ -38,18 +36,10 @@ type Store interface {
 
 var _ Store = cache.Store(nil)
 
-// pollInterval is how often a StoreView without a wait function looks at its store.
-const pollInterval = 5 * time.Millisecond
-
+// storeView is an informer's store, and what waits for it.
 type storeView struct {
 	store Store
 	wait  func(ctx context.Context, rv string) error
-}
-
-// StoreView makes a CacheView of an informer's store. wait is WaitFor, such as
-// rvtracker.Source.Wait; if nil the store is polled every 5 ms while somebody waits.
-func StoreView(store Store, wait func(ctx context.Context, rv string) error) CacheView {
-	return &storeView{store: store, wait: wait}
 }
 
 func (v *storeView) ResourceVersion() string { return v.store.LastStoreSyncResourceVersion() }
@@ -68,23 +58,7 @@ func (v *storeView) Each(visit func(key string, uid types.UID, rv string)) {
 	}
 }
 
-func (v *storeView) WaitFor(ctx context.Context, rv string) error {
-	if v.wait != nil {
-		return v.wait(ctx, rv)
-	}
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
-	for {
-		if Passed(v.ResourceVersion(), rv) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for resource version %s: %w", rv, context.Cause(ctx))
-		case <-ticker.C:
-		}
-	}
-}
+func (v *storeView) WaitFor(ctx context.Context, rv string) error { return v.wait(ctx, rv) }
 
 func objectKey(namespace, name string) string {
 	if namespace == "" {

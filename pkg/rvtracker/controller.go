@@ -41,7 +41,7 @@ type Controller struct {
 type ControllerOption func(*Controller)
 
 // WithStaleHandler has f called once for each wait of an owner that lasts longer
-// than Options.ReportAfter, on a goroutine of the tracker's that logs and reports. Of many owners that wait, 100 of a
+// than a minute, on a goroutine of the tracker's that logs and reports. Of many owners that wait, 100 of a
 // controller are reported in a second.
 func WithStaleHandler(f func(StaleReport)) ControllerOption {
 	return func(c *Controller) { c.onStale = f }

@@ -103,9 +103,9 @@ func TestAFenceFromBeforeTheDoubtDoesNotEndIt(t *testing.T) {
 	b.pods.apply("100")
 	b.sets.apply("50")
 	early := b.source(sets).BeginFence()
-	require.Equal(t, verdictRewind, b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62"))
+	require.Equal(t, verdictRewind, b.source(pods).observeFence(b.source(pods).BeginFence(), "62"))
 	b.sets.apply("51")
-	require.Equal(t, verdictConsistent, b.source(sets).ObserveFence(early, "90"))
+	require.Equal(t, verdictConsistent, b.source(sets).observeFence(early, "90"))
 	require.Equal(t, whyDoubt, b.tracker.infos()[1].Blocked)
 	require.False(t, b.source(sets).Reached("51"))
 	b.sets.relist("51", nil)
@@ -163,7 +163,7 @@ func TestADoubtOfAPlainStore(t *testing.T) {
 		plain := &plainStore{rv: "500"}
 		c := b.tracker.ForController("plain", map[schema.GroupResource]Store{sets: plain}, func(types.NamespacedName) {})
 		b.pods.apply("100")
-		require.Equal(t, verdictRewind, b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62"))
+		require.Equal(t, verdictRewind, b.source(pods).observeFence(b.source(pods).BeginFence(), "62"))
 		b.safety(time.Second)
 		require.Equal(t, whyDoubt, requireNotReady(t, c.EnsureReady(dsA)).Why)
 		if moves {
@@ -281,7 +281,7 @@ func TestARewindIsConfirmedByACoreResource(t *testing.T) {
 			store := &hookedStore{}
 			s := b.tracker.Register(widgets, store)
 			store.relist("100", nil)
-			require.Equal(t, verdictRewind, s.ObserveFence(s.BeginFence(), "62"))
+			require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "62"))
 			b.pump()
 			require.Zero(t, relists)
 			b.safety(0)
@@ -323,7 +323,7 @@ func TestABuiltInResourceSpreadsItsRewindAtOnce(t *testing.T) {
 	b.c.WroteAt(dsA, "u", sets, "101")
 	requireNotReady(t, b.c.EnsureReady(dsA))
 	s := b.source(sets)
-	require.Equal(t, verdictRewind, s.ObserveFence(s.BeginFence(), "62"))
+	require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "62"))
 	require.Equal(t, whyDoubt, b.tracker.infos()[0].Blocked)
 	requireNotReady(t, b.c.EnsureReady(dsA))
 	b.pump()

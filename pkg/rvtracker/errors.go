@@ -22,6 +22,9 @@ var ErrUnprovable = errors.New("live resource version cannot be proven")
 // server's RVs went backward.
 var errRewound = errors.New("resource versions went backward")
 
+// errOutdated is returned for the answer to a fence that says nothing any more.
+var errOutdated = errors.New("the answer is from before resource versions went backward, or of a store that is no longer registered")
+
 // errUnregistered is returned to a waiter whose store is no longer followed.
 var errUnregistered = errors.New("the store is no longer registered")
 

@@ -4,6 +4,7 @@
 package rvtracker
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -57,8 +58,19 @@ func (s *Source) beginFence() FenceToken {
 // store had, a controller had written or another fence had returned before this
 // one began proves a rewind: a new epoch begins, records that cannot be fulfilled any more are dropped,
 // their owners woken, and if the store still shows the time before the rewind,
-// every owner of every controller that reads it waits until it is relisted.
-func (s *Source) ObserveFence(token FenceToken, rv string) verdict {
+// every owner of every controller that reads it waits until it is relisted. An error says that the answer
+// counts for nothing; it wraps ErrUnprovable if the rv cannot be compared.
+func (s *Source) ObserveFence(token FenceToken, rv string) error {
+	switch s.observeFence(token, rv) {
+	case verdictIncomparable:
+		return fmt.Errorf("fence of %s at resource version %q: %w", s.resource, rv, ErrUnprovable)
+	case verdictOutdated:
+		return fmt.Errorf("fence of %s: %w", s.resource, errOutdated)
+	}
+	return nil
+}
+
+func (s *Source) observeFence(token FenceToken, rv string) verdict {
 	v, ok := parseVersion(rv)
 	t := s.t
 	now := t.opts.Clock.Now()

@@ -43,14 +43,9 @@ type Options struct {
 	OnRewindOf func(resource schema.GroupResource)
 	// SameStore, if not nil, says that a resource is in the core resources' etcd as a rule.
 	SameStore func(resource schema.GroupResource) bool
-	// FirstCheck is how long an owner is parked before the first fence; default 10 s.
-	FirstCheck time.Duration
 	// Recheck is the time between fences of a resource that owners go on waiting
 	// for; default 30 s.
 	Recheck time.Duration
-	// ReportAfter is how long an owner is parked before its stale handler is called;
-	// default 60 s.
-	ReportAfter time.Duration
 	// MaxWait is how long an owner stays parked when nothing can be proven, now or
 	// later (no Fencer and no ObserveFence, or ErrUnprovable); default 5 min.
 	MaxWait time.Duration
@@ -58,8 +53,6 @@ type Options struct {
 	// new as a relist of another. Then they are reconciled without it, and Controller.Unproven names the resource;
 	// default OwnerLimits: an owner that has waited from the beginning is reported first.
 	MaxRelistHold Limits
-	// FenceTimeout bounds one Fence call; default 10 s.
-	FenceTimeout time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -73,13 +66,10 @@ func (o Options) withDefaults() Options {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&o.FirstCheck, 10 * time.Second},
 		{&o.Recheck, 30 * time.Second},
-		{&o.ReportAfter, time.Minute},
 		{&o.MaxWait, OwnerLimits.Stale},
 		{&o.MaxRelistHold.Unknown, OwnerLimits.Unknown},
 		{&o.MaxRelistHold.Stale, OwnerLimits.Stale},
-		{&o.FenceTimeout, 10 * time.Second},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value

@@ -117,8 +117,8 @@ func TestRewindBeforeTheStoreNotices(t *testing.T) {
 	s := b.source(pods)
 	b.pods.apply("100")
 	tok := s.BeginFence()
-	require.Equal(t, verdictRewind, s.ObserveFence(tok, "62"))
-	require.Equal(t, verdictOutdated, s.ObserveFence(tok, "61"), "an answer of the epoch before says nothing")
+	require.Equal(t, verdictRewind, s.observeFence(tok, "62"))
+	require.Equal(t, verdictOutdated, s.observeFence(tok, "61"), "an answer of the epoch before says nothing")
 	require.Equal(t, 1, b.metrics.count("rewind"))
 
 	e := requireNotReady(t, b.c.EnsureReady(dsA))
@@ -127,7 +127,7 @@ func TestRewindBeforeTheStoreNotices(t *testing.T) {
 	b.c.WroteAt(dsB, "u", pods, "64")
 	require.Equal(t, whyRelist, requireNotReady(t, b.c.EnsureReady(dsB)).Why)
 
-	require.Equal(t, verdictConsistent, s.ObserveFence(s.BeginFence(), "70"), "one rewind is one epoch")
+	require.Equal(t, verdictConsistent, s.observeFence(s.BeginFence(), "70"), "one rewind is one epoch")
 	b.pods.apply("100") // a bookmark of the old stream changes nothing
 	require.Empty(t, b.takeWoken())
 	b.pods.apply("63")
@@ -146,7 +146,7 @@ func TestAWriteMadeAfterTheFenceBeganIsKept(t *testing.T) {
 	b.pods.apply("60")
 	tok := s.BeginFence()
 	b.c.WroteAt(dsB, "u", pods, "63") // new epoch, after the read was sent
-	require.Equal(t, verdictRewind, s.ObserveFence(tok, "62"))
+	require.Equal(t, verdictRewind, s.observeFence(tok, "62"))
 	require.NoError(t, b.c.EnsureReady(dsA))
 	requireNotReady(t, b.c.EnsureReady(dsB))
 	b.pods.apply("63")
@@ -160,7 +160,7 @@ func TestALowerWriteOutlivesTheRecordItHidIn(t *testing.T) {
 	b.c.WroteAt(dsA, "u", pods, "110")
 	b.c.WroteAt(dsA, "u", pods, "61") // new epoch: 61 is not in the store yet
 	requireNotReady(t, b.c.EnsureReady(dsA))
-	require.Equal(t, verdictRewind, s.ObserveFence(s.BeginFence(), "62"))
+	require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "62"))
 	require.Equal(t, "62", requireNotReady(t, b.c.EnsureReady(dsA)).AwaitedRV)
 	b.pods.apply("62")
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
@@ -174,7 +174,7 @@ func TestARewindBetweenTwoWritesKeepsTheFirst(t *testing.T) {
 	b.c.WroteAt(dsA, "u", pods, "110")
 	requireNotReady(t, b.c.EnsureReady(dsA))
 	s := b.source(pods)
-	require.Equal(t, verdictRewind, s.ObserveFence(s.BeginFence(), "105"))
+	require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "105"))
 	require.Equal(t, "105", requireNotReady(t, b.c.EnsureReady(dsA)).AwaitedRV)
 	require.Empty(t, b.takeWoken())
 	b.pods.apply("105")
@@ -189,8 +189,8 @@ func TestFencesThatProveNothing(t *testing.T) {
 	old := s.BeginFence()
 	b.c.WroteAt(dsA, "u", pods, "110")
 	b.pods.apply("105")
-	require.Equal(t, verdictConsistent, s.ObserveFence(old, "100"), "the store moved on, the write came after it was sent")
-	require.Equal(t, verdictOutdated, b.source(sets).ObserveFence(old, "1"), "another source's token")
+	require.Equal(t, verdictConsistent, s.observeFence(old, "100"), "the store moved on, the write came after it was sent")
+	require.Equal(t, verdictOutdated, b.source(sets).observeFence(old, "1"), "another source's token")
 	requireNotReady(t, b.c.EnsureReady(dsA))
 }
 
@@ -363,7 +363,7 @@ func TestWait(t *testing.T) {
 	require.NoError(t, <-stored)
 
 	rewound := wait(s.Wait, &s.line, "110")
-	require.Equal(t, verdictRewind, s.ObserveFence(s.BeginFence(), "4"))
+	require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "4"))
 	b.pump()
 	require.ErrorIs(t, <-rewound, errRewound)
 	b.pods.apply("4")

@@ -23,9 +23,14 @@ const (
 	minFenceInterval = time.Second
 	// failedFenceInterval is the same after a fence that failed.
 	failedFenceInterval = 5 * time.Second
+	// firstCheck is how long an owner is parked before the first fence, and fenceTimeout bounds one.
+	firstCheck   = 10 * time.Second
+	fenceTimeout = 10 * time.Second
+	// reportAfter is how long an owner is parked before its stale handler is called.
+	reportAfter = time.Minute
 )
 
-// StaleReport says that an owner has waited longer than Options.ReportAfter.
+// StaleReport says that an owner has waited longer than a minute.
 type StaleReport struct {
 	// Controller and Owner name who waits; OwnerUID may be empty if the owner has
 	// written nothing.
@@ -95,7 +100,7 @@ func (t *Tracker) tick() {
 	t.mu.Unlock()
 }
 
-// report has the owners told that have waited for ReportAfter, some in each tick: of many that wait, few suffice to know why.
+// report has the owners told that have waited for reportAfter, some in each tick: of many that wait, few suffice to know why.
 func (c *Controller) report(now time.Time) {
 	t := c.t
 	if len(t.notes) > maxNotes/2 {
@@ -104,7 +109,7 @@ func (c *Controller) report(now time.Time) {
 	var reports []StaleReport
 	more := 0
 	c.table.each(func(o *owner) {
-		if o.park == nil || o.park.reported || now.Sub(o.park.since) < t.opts.ReportAfter {
+		if o.park == nil || o.park.reported || now.Sub(o.park.since) < reportAfter {
 			return
 		}
 		if len(reports) == maxReports {
@@ -250,10 +255,10 @@ func (s *Source) fenceDue(now time.Time) bool {
 	if since < s.t.opts.Recheck {
 		return false
 	}
-	if !s.usable() && now.Sub(s.blockedSince) >= s.t.opts.FirstCheck {
+	if !s.usable() && now.Sub(s.blockedSince) >= firstCheck {
 		return true
 	}
-	return s.parkedFor(s.t.opts.FirstCheck, now)
+	return s.parkedFor(firstCheck, now)
 }
 
 // parkedFor reports whether an owner with a record on s has been parked for so long.
@@ -265,13 +270,13 @@ func (s *Source) parkedFor(d time.Duration, now time.Time) bool {
 // fence makes one read. An error that is not ErrUnprovable is inconclusive: the
 // server is busy or away, its state is unknown, and the owners go on waiting.
 func (t *Tracker) fence(ctx context.Context, f pendingFence) {
-	ctx, cancel := context.WithTimeout(ctx, t.opts.FenceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()
 	rv, err := t.opts.Fencer.Fence(ctx, f.resource)
 	if err == nil {
 		for _, tok := range f.tokens {
-			if tok.src.ObserveFence(tok, rv) == verdictIncomparable {
-				err = fmt.Errorf("fence of %s at resource version %q: %w", f.resource, rv, ErrUnprovable)
+			if failed := tok.src.ObserveFence(tok, rv); errors.Is(failed, ErrUnprovable) {
+				err = failed
 			}
 		}
 	}

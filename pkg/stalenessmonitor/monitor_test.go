@@ -372,7 +372,7 @@ func TestDelayedWatchLags(t *testing.T) {
 
 func TestServerThatPushesBack(t *testing.T) {
 	for reason, most := range map[freshness.Reason]int{
-		freshness.ReasonThrottled: 8, freshness.ReasonTimeout: 8, freshness.ReasonForbidden: 7, freshness.ReasonNoServer: 18,
+		"Throttled": 8, freshness.ReasonTimeout: 8, freshness.ReasonForbidden: 7, freshness.ReasonNoServer: 18,
 	} {
 		t.Run(string(reason), func(t *testing.T) {
 			w := newWorld()

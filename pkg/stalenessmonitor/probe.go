@@ -21,7 +21,7 @@ const (
 	confirmWait = 1500 * time.Millisecond
 	moveWait    = 1500 * time.Millisecond
 	// watchTime is what a watch that proves a cache quiet takes at most, if it is answered at once.
-	watchTime = freshness.DefaultWatchSeconds * time.Second
+	watchTime = freshness.WatchSeconds * time.Second
 	// recentFence is how long ago a fence was taken, by whomever, that a watch needs no other one.
 	recentFence = time.Second
 	// refusedWait is how long a resource is not asked about that only an operator can mend.

@@ -298,7 +298,7 @@ func TestRefusedResources(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes minutes with the race detector: hack/test-unit.sh runs it without")
 	}
-	for _, reason := range []freshness.Reason{freshness.ReasonThrottled, freshness.ReasonForbidden, freshness.ReasonTimeout} {
+	for _, reason := range []freshness.Reason{"Throttled", freshness.ReasonForbidden, freshness.ReasonTimeout} {
 		t.Run(string(reason), func(t *testing.T) {
 			runFleet(t, func(f *fleet) {
 				mixes["busy"](f)

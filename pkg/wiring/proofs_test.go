@@ -41,7 +41,7 @@ func TestAWaitForAnUnprovenCacheEndsWithItsRelist(t *testing.T) {
 		source := tracker.Register(nodes, hookedStore{})
 		go tracker.Run(ctx)
 		synctest.Wait()
-		gone := freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonGone, ResourceVersion: "5", RetryAfter: time.Second}
+		gone := freshness.Proof{Outcome: freshness.Unknown, Reason: "Gone", ResourceVersion: "5", RetryAfter: time.Second}
 		time.AfterFunc(10*time.Millisecond, func() { source.Observe("5") })
 		start := time.Now()
 		p := proofsOf(t)

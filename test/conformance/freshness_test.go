@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 // unaware makes a client's server one that ignores resourceVersionMatch, as servers before 1.19 do.
@@ -63,7 +64,9 @@ func TestMatchIgnored(t *testing.T) {
 			p, err := freshness.New(freshness.Options{Config: ignoring(w.c.config), SmallCollection: small})
 			require.NoError(t, err)
 			t.Cleanup(p.Close)
-			p.Register(configMaps, freshness.StoreView(informer.GetIndexer(), nil))
+			tracker := rvtracker.New(rvtracker.Options{})
+			go tracker.Run(t.Context())
+			p.Track(configMaps, informer.GetIndexer(), tracker.Register(configMaps.GroupResource(), informer.GetIndexer()))
 
 			proof, err := p.Prove(t.Context(), configMaps, time.Now())
 			require.NoError(t, err)

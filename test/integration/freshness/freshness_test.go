@@ -27,12 +27,12 @@ func TestProofs(t *testing.T) {
 	c := startCluster(t, 1)
 	c.write(t)
 
-	t.Run("quiet by list", func(t *testing.T) { quiet(t, c, 0, freshness.MethodList) })
-	t.Run("quiet by watch", func(t *testing.T) { quiet(t, c, -1, freshness.MethodWatch) })
+	t.Run("quiet by list", func(t *testing.T) { quiet(t, c, 0, freshness.Method("List")) })
+	t.Run("quiet by watch", func(t *testing.T) { quiet(t, c, -1, freshness.Method("Watch")) })
 	t.Run("busy", func(t *testing.T) { busy(t, c) })
 	t.Run("shared", func(t *testing.T) { shared(t, c) })
-	t.Run("stale by list", func(t *testing.T) { stale(t, c, 0, freshness.MethodList) })
-	t.Run("stale by watch", func(t *testing.T) { stale(t, c, -1, freshness.MethodWatch) })
+	t.Run("stale by list", func(t *testing.T) { stale(t, c, 0, freshness.Method("List")) })
+	t.Run("stale by watch", func(t *testing.T) { stale(t, c, -1, freshness.Method("Watch")) })
 	t.Run("refused", func(t *testing.T) { refused(t, c) })
 	t.Run("schedule", func(t *testing.T) { schedule(t, c) })
 	t.Run("requests", func(t *testing.T) { requests(t, c) })
@@ -118,7 +118,7 @@ func shared(t *testing.T, c *cluster) {
 	for range 1000 {
 		proof, err := p.Prove(t.Context(), configMaps, asOf)
 		require.NoError(t, err)
-		require.Equal(t, freshness.MethodEarlier, proof.Method)
+		require.Equal(t, freshness.Method("Earlier"), proof.Method)
 	}
 	t.Logf("100 callers at once; a proof that is there already: %s", time.Since(begin)/1000)
 }
@@ -150,7 +150,7 @@ func stale(t *testing.T, c *cluster, small int, method freshness.Method) {
 		t.Logf("%s after %s", proof, took)
 	}
 	earlier, _ := prove(t, p, configMaps, before.At)
-	require.Equal(t, freshness.MethodEarlier, earlier.Method, "what was proven before the fault stays proven")
+	require.Equal(t, freshness.Method("Earlier"), earlier.Method, "what was proven before the fault stays proven")
 
 	fault.Clear()
 	require.NotEmpty(t, fault.Stats().Held.Events, "the fault did nothing")

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
 )
@@ -114,7 +115,9 @@ func (c *cluster) prover(t *testing.T, opts freshness.Options, gvr schema.GroupV
 	p, err := freshness.New(opts)
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
-	p.Register(gvr, freshness.StoreView(informer.GetIndexer(), nil))
+	tracker := rvtracker.New(rvtracker.Options{})
+	go tracker.Run(t.Context())
+	p.Track(gvr, informer.GetIndexer(), tracker.Register(gvr.GroupResource(), informer.GetIndexer()))
 	return p
 }
 

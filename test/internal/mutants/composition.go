@@ -56,7 +56,7 @@ func composition() []Tested {
 		random("age", Mutant{
 			Name: "own-hold", Protection: "a 429 holds back the proofs of its resource alone", File: "pkg/freshness/admit.go",
 			Old: "	if f != nil && f.overload && builtIn(t.r.gvr) {",
-			New: "	if f != nil && f.reason == ReasonThrottled {",
+			New: "	if f != nil && f.reason == reasonThrottled {",
 		}),
 		random("node", Mutant{
 			Name: "heartbeat", Protection: "a renewTime that goes back is a heartbeat, too", File: "pkg/nodebreaker/heartbeat.go",

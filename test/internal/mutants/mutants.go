@@ -411,6 +411,6 @@ func (v version) compare(w version) int {
 	{
 		Name: "throttle", Protection: "a 429 of one resource leaves the proofs of others alone", File: "pkg/freshness/admit.go",
 		Old: "	if f != nil && f.overload && builtIn(t.r.gvr) {",
-		New: "	if f != nil && f.reason == ReasonThrottled {",
+		New: "	if f != nil && f.reason == reasonThrottled {",
 	},
 }
