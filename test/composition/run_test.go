@@ -9,6 +9,7 @@ package composition
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,24 +68,39 @@ func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (rec
 			judge.Changed(truth, r, old, now)
 			tr.Changed(old, now)
 		}
-		manager, err := arms.Start(ctx, arm, server, flagsFor(s, tr.Measured(judge.Asked)))
-		if err != nil {
-			t.Fatal(err)
+		flags := flagsFor(s, tr.Measured(judge.Asked))
+		var mu sync.Mutex // held while one manager ends and another begins
+		var manager *arms.Manager
+		start := func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if manager != nil {
+				manager.Stop()
+			}
+			var err error
+			if manager, err = arms.Start(ctx, arm, server, flags); err != nil {
+				panic(err)
+			}
 		}
+		start()
 		for i, step := range s.Steps {
 			// Timers of one instant go off in any order, and the arms are to meet the same one.
 			tr.After(step.At+time.Duration(i)*time.Microsecond, func() {
 				if log != nil {
 					logger.Info(step.String())
 				}
-				if !tr.Do(step) && !f.Do(step, tr.After) {
+				if step.Action == schedule.Restart {
+					start()
+				} else if !tr.Do(step) && !f.Do(step, tr.After) {
 					panic(step.Action)
 				}
 			})
 		}
 		end := s.End() + s.Settle
-		for at := warm; at < end && manager.Wiring != nil && s.Monitor; at += ageEvery {
+		for at := warm; at < end && arm == arms.Ours && s.Monitor; at += ageEvery {
 			tr.After(at, func() {
+				mu.Lock()
+				defer mu.Unlock()
 				for _, c := range manager.Wiring.Caches() {
 					// The others are asked as often as there are requests to spare.
 					if name := c.Resource.Resource; c.Protected && !s.TouchedAt(name, at, settled) {
@@ -94,6 +110,8 @@ func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (rec
 			})
 		}
 		time.Sleep(end)
+		mu.Lock()
+		defer mu.Unlock()
 		var waits []string
 		for _, w := range manager.Waits() {
 			waits = append(waits, fmt.Sprintf("%s %s waits for %s: %s", w.Controller, w.Owner, w.For, w.Why))

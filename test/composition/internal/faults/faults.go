@@ -45,6 +45,9 @@ func (f *Faults) Do(s schedule.Step, after func(time.Duration, func())) bool {
 	case schedule.Hold:
 		f.server.Hold(byName(s.Target), true)
 		after(s.For, func() { f.server.Hold(byName(s.Target), false) })
+	case schedule.Lag:
+		f.server.Lag(byName(s.Target), true)
+		after(s.For, func() { f.server.Lag(byName(s.Target), false) })
 	case schedule.Late:
 		f.server.Late(byName(s.Target), s.Delay)
 		after(s.For, func() { f.server.Late(byName(s.Target), 0) })

@@ -22,6 +22,21 @@ func (s *Server) Hold(r *Resource, held bool) {
 	}
 }
 
+// Lag puts an apiserver that stands still before a resource, for who comes anew: until it is over, a watch that begins with all objects, and a list that is
+// content with any version, bring what there was when it began. Open watches go on, and the prover's requests, which are consistent.
+func (s *Server) Lag(r *Resource, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stores[r]
+	st.lagsAt = 0
+	if on {
+		st.lagsAt = s.rv
+	}
+	for w := range st.streams {
+		w.wake()
+	}
+}
+
 // Late has all watches of a resource bring events so much later, those of the prover, too.
 func (s *Server) Late(r *Resource, by time.Duration) {
 	s.mu.Lock()

@@ -115,7 +115,7 @@ func (st *store) progress(rv int64) {
 	st.known, st.knownAt = rv, time.Now()
 }
 
-// list is always a consistent read; pages continue at the version of the first.
+// list is a consistent read, unless any version will do and the apiserver stands still; pages continue at the version of the first.
 func (s *Server) list(r *Request) ([]byte, error) {
 	st := s.stores[r.Resource]
 	st.progress(s.rv)
@@ -124,6 +124,9 @@ func (s *Server) list(r *Request) ([]byte, error) {
 		return nil, err
 	}
 	token, after, rv := r.query.Get("continue"), types.NamespacedName{}, s.rv
+	if st.lagsAt > 0 && r.query.Get("resourceVersion") == "0" {
+		rv = st.lagsAt
+	}
 	if token != "" {
 		version, key, _ := strings.Cut(token, ":")
 		if rv, err = strconv.ParseInt(version, 10, 64); err != nil || rv < st.compacted {

@@ -66,8 +66,10 @@ type store struct {
 	compacted int64
 	streams   map[*stream]struct{}
 	held      bool
-	late      time.Duration
-	drop      func(Object) bool
+	// lagsAt, unless 0, is the version at which the apiserver stands still that new clients come to.
+	lagsAt int64
+	late   time.Duration
+	drop   func(Object) bool
 }
 
 type change struct {

@@ -33,6 +33,7 @@ type stream struct {
 	listRV  int64
 
 	deadline, bookmark time.Time
+	lags               bool // it began while its apiserver stood still
 	end                bool
 	goneRV             bool
 	notify             chan struct{}
@@ -58,9 +59,13 @@ func (s *Server) watch(ctx context.Context, r *Request) (io.ReadCloser, error) {
 		}
 	}
 	rv := r.number("resourceVersion")
+	w.lags = st.lagsAt > 0 && !w.prover
 	if r.query.Get("sendInitialEvents") == "true" {
 		st.progress(s.rv)
-		w.initial, w.listed, w.listRV, rv = slices.Collect(st.asOf(s.rv, s.rv)), false, s.rv, s.rv
+		if rv = s.rv; w.lags {
+			rv = st.lagsAt
+		}
+		w.initial, w.listed, w.listRV = slices.Collect(st.asOf(rv, s.rv)), false, rv
 	}
 	if rv < st.compacted {
 		return nil, Refuse(http.StatusGone, metav1.StatusReasonExpired, "too old resource version", 0)
@@ -139,6 +144,9 @@ func (w *stream) fill(now time.Time) (wait time.Duration, more bool) {
 		w.listed, w.initial = true, nil
 		w.mark(w.listRV, true)
 		return 0, true
+	}
+	if w.lags = w.lags && w.st.lagsAt > 0; w.lags {
+		return w.until(now, time.Hour), true
 	}
 	for w.next < len(w.st.log) {
 		c := w.st.log[w.next]

@@ -276,7 +276,7 @@ func (s Step) touches(resource string) time.Duration {
 		return 3 * s.Delay
 	case LostAnswer:
 		return 10 * time.Second
-	case Hold, Broken, FailWrites:
+	case Hold, Lag, Broken, FailWrites:
 		return s.For
 	case Throttle:
 		return s.For + 2*time.Duration(s.N)*time.Second // A client tries again that long after it.
@@ -311,6 +311,8 @@ func (s Schedule) touched(resources []string) (sum time.Duration) {
 		switch step.Action {
 		case NodeGone, OutOfService, KillNode:
 			sum += 20 * time.Second // Chance decides which pass over the nodes, or over the pods, sees it first.
+		case Restart:
+			sum += time.Minute // Controllers wait no longer for their caches to be proven.
 		}
 		for _, resource := range resources {
 			sum += step.touches(resource)

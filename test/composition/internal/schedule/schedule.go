@@ -42,11 +42,13 @@ const (
 	SlowReads  Action = "slow-reads"  // gets and lists take Delay, half of it before the server sees them
 	LostAnswer Action = "lost-answer" // every other write is made and its answer lost
 	Hold       Action = "hold"        // watches bring nothing
+	Lag        Action = "lag"         // who lists or watches anew is told what there was when it began
 	Late       Action = "late"        // watches bring events Delay later, also to proofs
 	Expire     Action = "expire"      // watches end with 410
 	LoseEvent  Action = "lose-event"  // watches lose one event, if there is one within For
 	Unprovable Action = "unprovable"  // proofs of every resource fail, and gets and lists of the resource Target, if it is named
 	Clock      Action = "clock"       // the Nth node's clock jumps by Delay
+	Restart    Action = "restart"     // kube-controller-manager ends, and another begins
 )
 
 // Step is one thing that happens.
