@@ -106,7 +106,7 @@ func restarts() map[string]restarted {
 }
 
 // A kube-controller-manager that is restarted comes to an apiserver that lags behind what the one before it saw and did. On stock each controller acts on what
-// the first list brings; on ours they begin when their caches are proven as new as the start.
+// the first list brings. On ours those that make pods begin when their caches are proven as new as the start, and the others prove what they act on besides.
 //
 //conformance:kep-5647 Risks and Mitigations: after a restart a controller sees a consistent world: most wait until their caches are proven
 func TestRestartOnAnAPIServerThatLags(t *testing.T) {

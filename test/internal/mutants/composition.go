@@ -77,6 +77,7 @@ func composition() []Tested {
 			Old: "return replaced(oldObj, newObj) || filter != nil",
 			New: "return filter != nil",
 		}},
+		{Mutant: mustFind("start-proof"), Package: compositionTests, Test: "TestRestartOnAnAPIServerThatLags/ReplicaSet,_pods"},
 		{Mutant: mustFind("own-writes"), Package: compositionTests, Test: "TestAutoscalerWaitsForItsOwnWrites"},
 		{Package: compositionTests, Test: "TestNoClaimForAPodThatHasEnded", Mutant: Mutant{
 			Name: "ended-resourceclaim", Protection: "no claim is generated for a pod that has ended", File: controllers + "resourceclaim/controller.go",
