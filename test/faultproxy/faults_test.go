@@ -70,6 +70,8 @@ func TestTouched(t *testing.T) {
 		"dropped":                          {Stats{Effect: "DropEvents", Dropped: busy}, 6},
 		"rewritten":                        {Stats{Effect: "OpaqueRVs", Rewritten: busy, Requests: 2}, 8},
 		"bookmarks rewritten":              {Stats{Effect: "OpaqueRVs", Rewritten: quiet}, 0},
+		"doubled":                          {Stats{Effect: "DoubleEvents", Doubled: busy}, 6},
+		"out of order":                     {Stats{Effect: "ReorderEvents", Swapped: busy}, 6},
 		"requests":                         {Stats{Effect: "TooManyRequests", Requests: 3}, 3},
 		"bookmarks, which the fault is of": {Stats{Effect: "SuppressBookmarks", Dropped: quiet}, 4},
 		"unread":                           {Stats{Effect: "StopReading", Held: held(1, nil)}, 1},
