@@ -80,17 +80,25 @@ func (l *life) rehearse() {
 	require.True(l, apierrors.IsNotFound(err), "%v", err)
 }
 
-// tokenVolume is the name that an admission plugin gives to a pod's volume.
-var tokenVolume = regexp.MustCompile(`kube-api-access-\w+`)
+// generatedValue is a time, or the name that an admission plugin gives to a pod's volume.
+var generatedValue = regexp.MustCompile(`kube-api-access-\w+|\d{4}-\d\d-\d\dT[\d:.]+Z`)
 
-// content is an object without what is generated for each request: metadata, the UID wherever it is repeated, and names.
+// content is an object without what is generated for each request: metadata, the UID wherever it is repeated, names, and times
+// that are not the fixture's.
 func (l *life) content(o *unstructured.Unstructured) string {
 	l.Helper()
 	out := maps.Clone(o.Object)
 	delete(out, "metadata")
 	raw, err := json.Marshal(out)
 	require.NoError(l, err)
-	return tokenVolume.ReplaceAllString(strings.ReplaceAll(string(raw), string(o.GetUID()), "UID"), "NAME")
+	given, err := json.Marshal(l.fixture.Object)
+	require.NoError(l, err)
+	return generatedValue.ReplaceAllStringFunc(strings.ReplaceAll(string(raw), string(o.GetUID()), "UID"), func(value string) string {
+		if strings.Contains(string(given), value) {
+			return value
+		}
+		return "GENERATED"
+	})
 }
 
 func (l *life) updateInProtobuf() (*unstructured.Unstructured, error) {
