@@ -6,7 +6,6 @@ package rvtracker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
