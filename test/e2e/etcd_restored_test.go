@@ -151,7 +151,12 @@ func restore(ctx context.Context, r *run, o restoration) {
 		nodesHeld = func() {
 			r.reconciledAnew(ctx, set, left)
 			hold.Clear()
-			r.proves(hold, 1, 0)
+			// Nodes have not changed: what is kept back is the end of their watch, at which they would be relisted.
+			held := hold.Stats().Held.Frames
+			r.figure("V ends of the nodes' watch held", "%d", held)
+			if held == 0 {
+				r.unproven = append(r.unproven, "no end of the nodes' watch was held")
+			}
 		}
 	}
 	if o.refuse {
