@@ -95,6 +95,8 @@ func (s *APIServer) args() []string {
 			"--audit-log-path="+s.AuditLogPath(),
 			// Blocking, so that a request that has been answered is in the log.
 			"--audit-log-mode=blocking",
+			// In MB. By default a log is put aside at 100 MB, and what is in it then is not read.
+			"--audit-log-maxsize=1048576",
 		)
 	}
 	return args

@@ -66,13 +66,19 @@ func (e *AuditEvent) ServiceAccount() string {
 }
 
 // ReadAudit calls visit for each event of an audit log in order, beginning at a byte offset, and
-// returns the offset to go on from later. A last line that is still being written is left for then.
+// returns the offset to go on from later. A last line that is still being written is left for then. It fails for a log that is
+// shorter than that: it is another one, and events were lost.
 func ReadAudit(path string, offset int64, visit func(AuditEvent)) (int64, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return offset, fmt.Errorf("reading the audit log: %w", err)
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return offset, fmt.Errorf("reading the audit log: %w", err)
+	} else if info.Size() < offset {
+		return offset, fmt.Errorf("audit log %s has %d bytes, and %d of it were read: it was put aside or cut", path, info.Size(), offset)
+	}
 	if _, err := f.Seek(offset, io.SeekStart); err != nil {
 		return offset, fmt.Errorf("reading the audit log: %w", err)
 	}
