@@ -147,10 +147,15 @@ func TooLate(t *truth.Recorder, writes []controlplane.AuditEvent) []Violation {
 }
 
 // Unasked returns the pods that were deleted though the audit log has no request for it. Nobody can be blamed, but where nothing was done to
-// etcd or to an apiserver a request is missing from what all of S2 rests on.
+// etcd or to an apiserver a request is missing from what all of S2 rests on. Where the truth was later than what is known of it (arrivals), a
+// request counts as of before: so one for an earlier pod of that name is enough here.
 func Unasked(t *truth.Recorder, writes []controlplane.AuditEvent) (out []Violation) {
-	_, unasked := deletions(t, newArrivals(t, writes))
+	a := newArrivals(t, writes)
+	_, unasked := deletions(t, a)
 	for _, e := range unasked {
+		if len(a.asked(truth.Pods, e)) > 0 {
+			continue
+		}
 		out = append(out, Violation{Oracle: "S2", Rule: RuleUnasked, Object: e.Namespace + "/" + e.Name, RV: e.RV, Time: e.Time, Detail: "no request in the audit log"})
 	}
 	return out
@@ -160,13 +165,9 @@ func Unasked(t *truth.Recorder, writes []controlplane.AuditEvent) (out []Violati
 // the object's last change before it, if possible one that was answered with success. It matters where names come back: what was answered
 // before the object was made has deleted the one that had its name.
 func (a *arrivals) deletion(resource schema.GroupResource, before, e truth.Event) *controlplane.AuditEvent {
-	collection := place{resource, e.Namespace, ""}
 	var found *controlplane.AuditEvent
-	for _, w := range slices.Concat(a.writes[place{resource, e.Namespace, e.Name}], a.writes[collection]) {
-		asks := w.Verb == "delete" && w.ObjectRef.Subresource == "" || w.Verb == "deletecollection" || w.Verb == "create" && w.ObjectRef.Subresource == "eviction"
-		// It was made while the request was on its way. One whose answer was lost may be made later.
-		early := w.RequestReceivedTimestamp.After(e.Time)
-		if !asks || early || a.past(w, resource, before) {
+	for _, w := range a.asked(resource, e) {
+		if a.past(w, resource, before) {
 			continue
 		}
 		if found == nil || succeeded(w) && !succeeded(found) ||
@@ -175,6 +176,18 @@ func (a *arrivals) deletion(resource schema.GroupResource, before, e truth.Event
 		}
 	}
 	return found
+}
+
+// asked are the requests for the deletion of an object of this name that had arrived by then.
+func (a *arrivals) asked(resource schema.GroupResource, e truth.Event) (out []*controlplane.AuditEvent) {
+	for _, w := range slices.Concat(a.writes[place{resource, e.Namespace, e.Name}], a.writes[place{resource, e.Namespace, ""}]) {
+		asks := w.Verb == "delete" && w.ObjectRef.Subresource == "" || w.Verb == "deletecollection" || w.Verb == "create" && w.ObjectRef.Subresource == "eviction"
+		// It was made while the request was on its way. One whose answer was lost may be made later.
+		if asks && !w.RequestReceivedTimestamp.After(e.Time) {
+			out = append(out, w)
+		}
+	}
+	return out
 }
 
 // past reports whether what a request changed came before the change before: it was recorded by then, or the object was made after it.

@@ -152,6 +152,14 @@ func TestUnasked(t *testing.T) {
 	require.Equal(t, map[string]int{"S2 " + RuleUnasked: 1}, Count(Unasked(truth.Replay(h.events), h.writes)))
 	h.asked("admin", "deletecollection", "pods", "", 2*time.Second)
 	require.Empty(t, Unasked(truth.Replay(h.events), h.writes))
+
+	// An eviction changes the pod before it deletes it, and the truth may hear of that after the answer.
+	late := &history{}
+	late.pod(watch.Added, "a", "n")
+	late.asked("admin", "create", "pods", "a", moment, subresource("eviction"))
+	late.pod(watch.Modified, "a", "n")
+	late.pod(watch.Modified, "a", "n", deleting)
+	require.Empty(t, Unasked(truth.Replay(late.events), late.writes))
 }
 
 // What the truth is late by comes from the requests that leave no doubt.
