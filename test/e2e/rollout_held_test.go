@@ -62,12 +62,7 @@ var _ = describe(scenario{
 		r.proves(fault, 1, lasts)
 		fault.Clear()
 		r.figure("L after", "%v", rounded(r.converges(ctx, name, rolloutLimit, r.daemonSetDone(ds, rolloutNodes))))
-		most := r.mostDown(ds)
-		r.figure("nodes down at once", "%d", most)
-		if most > 1 {
-			r.violate(oracle.Violation{Oracle: "S2", Rule: ruleMaxUnavailable, Object: name, Time: time.Now(),
-				Detail: fmt.Sprintf("%d nodes without an available pod at one time", most)})
-		}
+		r.downAtMost(ds, name, 1)
 		r.digest(name, ds, oracle.Digest{PodsCreated: 2 * rolloutNodes, PodsDeleted: rolloutNodes, RevisionsCreated: 2})
 	},
 })
@@ -81,6 +76,16 @@ func (r *run) saysWhy(ctx context.Context, name string) {
 	r.figure("events that say why it waits", "%d", len(events.Items))
 	if len(events.Items) == 0 {
 		r.violate(oracle.Violation{Oracle: "L", Rule: "nothing says why it waits", Object: name, Time: time.Now()})
+	}
+}
+
+// downAtMost says whether more nodes than maxUnavailable were without an available pod of the DaemonSet at the same time.
+func (r *run) downAtMost(ds types.UID, name string, maxUnavailable int) {
+	most := r.mostDown(ds)
+	r.figure("nodes down at once", "%d", most)
+	if most > maxUnavailable {
+		r.violate(oracle.Violation{Oracle: "S2", Rule: ruleMaxUnavailable, Object: name, Time: time.Now(),
+			Detail: fmt.Sprintf("%d nodes without an available pod at one time", most)})
 	}
 }
 
