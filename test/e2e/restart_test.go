@@ -53,15 +53,7 @@ func restartedOnLagging(watchList bool, hurts rig.Arm, mutants ...without) scena
 		options: rig.Options{KCMArgs: quickElection, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: burstNodes}}},
 		timeout: 4 * time.Minute,
 		run: func(ctx context.Context, r *run) {
-			var server *controlplane.APIServer
-			lagging := r.lagOfPods(func(arg string) (err error) {
-				server, err = r.Cluster.StartAPIServer(ctx, controlplane.ProcessOptions{Args: []string{arg}})
-				return err
-			})
-			proxy, err := r.StartProxy(ctx)
-			gomega.Expect(err).NotTo(gomega.HaveOccurred())
-			ginkgo.DeferCleanup(proxy.Close)
-			gomega.Expect(proxy.SwitchBackend(server.Name(), faultproxy.EndWatches)).To(gomega.Succeed())
+			_, proxy, lagging := r.behindLagging(ctx)
 
 			lagging.Hold()
 			set := create(ctx, r, workload.DaemonSet("burst"))
@@ -70,16 +62,7 @@ func restartedOnLagging(watchList bool, hurts rig.Arm, mutants ...without) scena
 			})
 			gomega.Expect(r.KCM.Kill()).To(gomega.Succeed())
 			r.figure("pods when killed", "%d", oracle.DigestOf(r.Truth, set).PodsCreated)
-			successor, err := r.StartKCM(ctx, "kube-controller-manager-restarted", proxy, func(o *controlplane.KCMOptions) {
-				gates := maps.Clone(o.FeatureGates)
-				if gates == nil {
-					gates = map[string]bool{}
-				}
-				gates["WatchListClient"] = watchList
-				o.FeatureGates = gates
-			})
-			gomega.Expect(err).NotTo(gomega.HaveOccurred())
-			r.Adopt(successor)
+			r.startsAgain(ctx, proxy, watchList)
 			began := time.Now()
 			_ = rig.Wait(ctx, lagFor, "harm", func() (bool, error) { return len(oracle.Surplus(r.Truth)) >= burstAt, nil })
 			r.figure("V etcd watch of pods held", "%d pieces, %.1fs after leading", lagging.Held(), time.Since(began).Seconds())
@@ -92,6 +75,36 @@ func restartedOnLagging(watchList bool, hurts rig.Arm, mutants ...without) scena
 			r.digest("burst", set, oracle.Digest{PodsCreated: burstNodes, RevisionsCreated: 1})
 		},
 	}
+}
+
+// behindLagging starts an apiserver that lags in pods once lagging holds, and a proxy that sends its clients there.
+func (r *run) behindLagging(ctx context.Context) (server *controlplane.APIServer, proxy *faultproxy.Proxy, lagging *lag.Proxy) {
+	ginkgo.GinkgoHelper()
+	lagging = r.lagOfPods(func(arg string) (err error) {
+		server, err = r.Cluster.StartAPIServer(ctx, controlplane.ProcessOptions{Args: []string{arg}})
+		return err
+	})
+	proxy, err := r.StartProxy(ctx)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	ginkgo.DeferCleanup(proxy.Close)
+	gomega.Expect(proxy.SwitchBackend(server.Name(), faultproxy.EndWatches)).To(gomega.Succeed())
+	return server, proxy, lagging
+}
+
+// startsAgain starts a KCM behind the proxy, in place of the one that was killed.
+func (r *run) startsAgain(ctx context.Context, proxy *faultproxy.Proxy, watchList bool, args ...string) {
+	ginkgo.GinkgoHelper()
+	successor, err := r.StartKCM(ctx, "kube-controller-manager-restarted", proxy, func(o *controlplane.KCMOptions) {
+		o.Args = append(o.Args, args...)
+		gates := maps.Clone(o.FeatureGates)
+		if gates == nil {
+			gates = map[string]bool{}
+		}
+		gates["WatchListClient"] = watchList
+		o.FeatureGates = gates
+	})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	r.Adopt(successor)
 }
 
 // asked is V: the new KCM got its pods from the lagging apiserver, in the way that the scenario is about.

@@ -6,7 +6,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
@@ -160,15 +159,7 @@ var _ = describe(scenario{
 // have ended must be the last.
 func (r *run) restartOnLagging(ctx context.Context, made func(), ended int, changes func()) (*faultproxy.Proxy, *lag.Proxy) {
 	ginkgo.GinkgoHelper()
-	var server *controlplane.APIServer
-	lagging := r.lagOfPods(func(arg string) (err error) {
-		server, err = r.Cluster.StartAPIServer(ctx, controlplane.ProcessOptions{Args: []string{arg}})
-		return err
-	})
-	proxy, err := r.StartProxy(ctx)
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	ginkgo.DeferCleanup(proxy.Close)
-	gomega.Expect(proxy.SwitchBackend(server.Name(), faultproxy.EndWatches)).To(gomega.Succeed())
+	server, proxy, lagging := r.behindLagging(ctx)
 
 	r.cordon(ctx) // What is made again is on no node: kwok finishes deletions by name, too.
 	made()
@@ -177,17 +168,7 @@ func (r *run) restartOnLagging(ctx context.Context, made func(), ended int, chan
 	changes()
 	gomega.Expect(r.KCM.Kill()).To(gomega.Succeed())
 
-	successor, err := r.StartKCM(ctx, "kube-controller-manager-restarted", proxy, func(o *controlplane.KCMOptions) {
-		o.Args = append(o.Args, podGCArgs...)
-		gates := maps.Clone(o.FeatureGates)
-		if gates == nil {
-			gates = map[string]bool{}
-		}
-		gates["WatchListClient"] = false
-		o.FeatureGates = gates
-	})
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	r.Adopt(successor)
+	r.startsAgain(ctx, proxy, false, podGCArgs...)
 	if lagging.Held() == 0 {
 		r.unproven = append(r.unproven, "nothing was held between etcd and the lagging apiserver")
 	}
