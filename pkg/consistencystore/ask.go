@@ -83,7 +83,7 @@ func (s *Store) asOf(owner types.NamespacedName, began time.Time, age time.Durat
 func (s *Store) slowProof(owner types.NamespacedName, began time.Time) *refusal {
 	r := s.held.putOff(owner)
 	if r == nil {
-		if r = s.refused[owner]; r == nil || began.Sub(r.ended) > proofAge {
+		if r = s.refused[owner]; r == nil || began.Sub(r.ended) > ProofAge {
 			return nil
 		}
 	}

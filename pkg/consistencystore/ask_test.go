@@ -137,7 +137,7 @@ func TestASlowProofIsNotForMuchLater(t *testing.T) {
 		_, err := reconcile()
 		require.Error(t, err)
 		<-queue
-		time.Sleep(proofAge + time.Millisecond)
+		time.Sleep(ProofAge + time.Millisecond)
 		took, err := reconcile()
 		require.NoError(t, err)
 		require.Equal(t, 10*time.Second, took)
@@ -155,7 +155,7 @@ func TestASlowProofThatFails(t *testing.T) {
 			_, err := reconcile()
 			require.Error(t, err)
 			<-queue
-			require.Equal(t, time.Now().Add(-proofAge), store.asOf(types.NamespacedName{Namespace: "ns", Name: "owner"}, time.Now(), proofAge))
+			require.Equal(t, time.Now().Add(-ProofAge), store.asOf(types.NamespacedName{Namespace: "ns", Name: "owner"}, time.Now(), ProofAge))
 		}
 		require.Len(t, rowsOf(store.Waits), 0)
 		server.mu.Lock()

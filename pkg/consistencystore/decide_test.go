@@ -156,7 +156,7 @@ func TestADecisionMayAskForACacheOfNow(t *testing.T) {
 			if now {
 				require.Equal(t, began, asked.asOf)
 			} else {
-				require.Equal(t, began.Add(-proofAge), asked.asOf)
+				require.Equal(t, began.Add(-ProofAge), asked.asOf)
 			}
 		})
 	}

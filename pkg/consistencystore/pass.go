@@ -97,7 +97,7 @@ type pass struct {
 
 var _ consistency.Pass = &pass{}
 
-// Prove implements consistency.Pass. What is wanted longer than proofAge after a frequent pass began, as the pass has waited for other writes meanwhile, is
+// Prove implements consistency.Pass. What is wanted longer than ProofAge after a frequent pass began, as the pass has waited for other writes meanwhile, is
 // for the next one: it is decided by what is read then.
 func (p *pass) Prove(ctx context.Context, action string, resources ...schema.GroupResource) error {
 	p.mu.Lock()
@@ -109,7 +109,7 @@ func (p *pass) Prove(ctx context.Context, action string, resources ...schema.Gro
 	if err := p.store.ProveFresh(consistency.WithOwnerView(ctx, owner), resources...); err != nil {
 		return err
 	}
-	if p.frequent && p.store.prover != nil && time.Since(p.began) > proofAge {
+	if p.frequent && p.store.prover != nil && time.Since(p.began) > ProofAge {
 		return errLongPass
 	}
 	return nil

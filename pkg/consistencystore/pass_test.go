@@ -150,7 +150,7 @@ func TestALongPassLeavesActionsToTheNext(t *testing.T) {
 					for range 2 {
 						if consistency.ProvePass(ctx, "action", nodes) == nil {
 							n++
-							time.Sleep(proofAge + time.Second)
+							time.Sleep(ProofAge + time.Second)
 						}
 					}
 					if taken = append(taken, n); len(taken) == len(want) {

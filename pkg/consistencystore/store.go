@@ -29,10 +29,9 @@ import (
 )
 
 const (
-	// proofAge is how long before a reconcile the proof of its view may have been made, but that of the nodes. It is what a
+	// ProofAge is how long before a reconcile the proof of its view may have been made, but that of the nodes. It is what a
 	// proof needs to be of use to the next try, when the cache had moved while it was made.
-	proofAge = 2 * time.Second
-	ProofAge = proofAge // for who judges from outside by what is promised
+	ProofAge = 2 * time.Second
 	// goOnAfter is for how long nothing must have been provable of a resource for deletions to go on without.
 	goOnAfter = 5 * time.Second
 	// aheadLimit is how long a worker waits for proofs before the view. Where they come late and the cache is busy no other
@@ -264,11 +263,11 @@ func (e *UnprovenError) Parked() bool { return e.parked }
 func (e *UnprovenError) Again() bool { return e.again }
 
 // ProveFresh returns nil if what the context's reconcile has read of the resources had all that the server had no longer
-// than proofAge before the reconcile began, of nodes when it began, or when EnsureReady let it begin. Of the owner and the pods that it controls
+// than ProofAge before the reconcile began, of nodes when it began, or when EnsureReady let it begin. Of the owner and the pods that it controls
 // that is so if their caches are proven, and they are in there as they were read. Otherwise it returns an *UnprovenError
 // for the first resource of which it may not be so, and the owner comes back to the queue: at once if the cache is proven
 // by now, else when it has caught up, or after a while. It does so, too, once, if the reconcile began longer ago than
-// proofAge by the time of the proofs. It waits for proofs for promptly at most; if they come later they are good for the
+// ProofAge by the time of the proofs. It waits for proofs for promptly at most; if they come later they are good for the
 // reconcile that follows them. A reconcile gets one answer: what was proven or refused once stays so. Without an owner
 // nothing can be proven.
 func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResource) error {
@@ -341,7 +340,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		began.refused = &UnprovenError{Owner: owner.Name, Proof: proof, parked: true, again: proof.Fresh() && early == nil}
 		return began.refused
 	}
-	if len(open) > 0 && early == nil && time.Since(began.at) > proofAge {
+	if len(open) > 0 && early == nil && time.Since(began.at) > ProofAge {
 		// What was read is older by now than a proof may be.
 		s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
 		s.wake(owner.Name)
@@ -449,7 +448,7 @@ func (s *Store) proveAhead(owner types.NamespacedName) {
 	if a == nil {
 		return
 	}
-	recent := s.asOf(owner, time.Now(), proofAge)
+	recent := s.asOf(owner, time.Now(), ProofAge)
 	replies, _ := ask(aheadLimit, a.resources, func(resource schema.GroupResource) reply {
 		asOf := recent
 		if asOf.Before(a.asOf[resource]) {

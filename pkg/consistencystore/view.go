@@ -75,7 +75,7 @@ func (v *view) age(resource schema.GroupResource) time.Duration {
 	if v.exact || v.own != nil && resource == nodeResource {
 		return 0
 	}
-	return proofAge
+	return ProofAge
 }
 
 // shows reports whether what was read from the cache of the resource, at or after the view, has what

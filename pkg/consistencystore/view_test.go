@@ -185,7 +185,7 @@ func TestPodsWithoutAnIndex(t *testing.T) {
 
 // What was read long before a pod is deleted for it is read again: once, with the proofs made before.
 func TestADeletionIsNotForWhatWasReadLongAgo(t *testing.T) {
-	for takes, refused := range map[time.Duration]bool{proofAge: false, proofAge + time.Second: true} {
+	for takes, refused := range map[time.Duration]bool{ProofAge: false, ProofAge + time.Second: true} {
 		synctest.Test(t, func(t *testing.T) {
 			c, store, queue := newCaches(t)
 			c.proof[daemons] = freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "20"}
@@ -228,14 +228,14 @@ func TestNodesAreProvenAsOfTheReconcile(t *testing.T) {
 		began, err := reconcile() // The proof is of 30, and the view of 20.
 		require.True(t, consistency.Again(err), "%v", err)
 		require.Equal(t, "ns/set", <-queue)
-		require.Equal(t, map[schema.GroupResource]time.Time{daemons: began.Add(-proofAge), pods: began.Add(-proofAge), nodes: began}, asked.asOf)
+		require.Equal(t, map[schema.GroupResource]time.Time{daemons: began.Add(-ProofAge), pods: began.Add(-ProofAge), nodes: began}, asked.asOf)
 
 		nodeCache.version, c.pods.version, c.sets.version = "30", "30", "30"
 		time.Sleep(time.Second)
 		clear(asked.asOf)
 		again, err := reconcile()
 		require.NoError(t, err)
-		require.Equal(t, map[schema.GroupResource]time.Time{daemons: again.Add(-proofAge), pods: again.Add(-proofAge), nodes: began}, asked.asOf)
+		require.Equal(t, map[schema.GroupResource]time.Time{daemons: again.Add(-ProofAge), pods: again.Add(-ProofAge), nodes: began}, asked.asOf)
 	})
 }
 

@@ -49,7 +49,8 @@
 //
 // A consistent read below an RV that was seen before it was sent proves that the
 // server was rewound (etcd restored). All fences and proofs are void, and the
-// cache, which may show a history that no longer exists, proves nothing until it was seen to go back, or equals a list that is not behind it.
+// cache, which may show a history that no longer exists, proves nothing until it
+// was seen to go back, or equals a list that is not behind it.
 //
 // # What a cache must be
 //

@@ -106,8 +106,8 @@ type Proof struct {
 	At time.Time
 	// ResourceVersion, if Proven: the RV that a cache, or an event handler, must have
 	// passed for the proof to hold for it. The registered cache has. If Stale: the lowest
-	// RV that is known to be missing, above the cache's; until the cache has passed it, asking again is in
-	// vain. If Unknown for reasonGone: once the cache has passed it, asking again is worthwhile before RetryAfter.
+	// RV that is known to be missing, above the cache's; until the cache has passed it, asking again is
+	// useless. If Unknown for reasonGone: once the cache has passed it, asking again is worthwhile before RetryAfter.
 	ResourceVersion string
 	// Exact, if Proven, is true for a list proof of a cache that stands still: it holds
 	// while the cache stays at just that RV.

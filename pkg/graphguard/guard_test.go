@@ -21,6 +21,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 var (
@@ -249,14 +250,14 @@ func TestAnOwnerWaitsForALimitedTime(t *testing.T) {
 		takes    time.Duration
 		want     time.Duration
 	}{
-		"stale":                    {resource: pods, proof: stale, want: heldStale},
-		"unknown":                  {resource: pods, proof: down, want: heldUnknown},
+		"stale":                    {resource: pods, proof: stale, want: rvtracker.OwnerLimits.Stale},
+		"unknown":                  {resource: pods, proof: down, want: rvtracker.OwnerLimits.Unknown},
 		"nothing can ever be told": {resource: pods, proof: none, want: heldFailing},
-		"no answer":                {resource: pods, proof: down, takes: time.Hour, want: heldUnknown},
-		"the graph is behind":      {resource: pods, proof: freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "7"}, want: heldUnknown},
+		"no answer":                {resource: pods, proof: down, takes: time.Hour, want: rvtracker.OwnerLimits.Unknown},
+		"the graph is behind":      {resource: pods, proof: freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "7"}, want: rvtracker.OwnerLimits.Unknown},
 		"a stale custom resource":  {resource: gadgets, proof: stale, want: customStale},
 		"a broken custom resource": {resource: gadgets, proof: down, want: heldFailing},
-		"stale, then unknown":      {resource: pods, first: 10 * time.Second, proof: down, want: heldStale},
+		"stale, then unknown":      {resource: pods, first: 10 * time.Second, proof: down, want: rvtracker.OwnerLimits.Stale},
 		"a stale custom resource, then a broken one": {resource: gadgets, first: 5 * time.Second, proof: down, want: customStale},
 		"a custom one, and no answer":                {resource: gadgets, proof: down, takes: 40 * time.Second, want: heldFailing},
 	} {
@@ -276,7 +277,7 @@ func TestAnOwnerWaitsForALimitedTime(t *testing.T) {
 				}
 				select {
 				case <-w.again:
-				case <-time.After(2 * heldStale):
+				case <-time.After(2 * rvtracker.OwnerLimits.Stale):
 				}
 				require.InDelta(t, test.want.Seconds(), time.Since(began).Seconds(), 3)
 				require.True(t, w.proven("a"))

@@ -14,14 +14,14 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
-// For so long at most an owner waits for a resource. A dependent that is orphaned too late is deleted, so the limits are above
-// what it takes to end a stalled watch, and to open another. The monitor sees that of a custom resource later, but an unrelated
-// one must not hold up all others.
+// For so long at most an owner waits for a resource, by rvtracker.OwnerLimits for a built-in one. A dependent that is orphaned too late is
+// deleted, so the limits are above what it takes to end a stalled watch, and to open another. The monitor sees that of a custom resource
+// later, but an unrelated one must not hold up all others.
 const (
-	heldStale, heldUnknown = 5 * time.Minute, time.Minute
-	customStale            = time.Minute
+	customStale = time.Minute
 	// heldFailing is for a custom resource, and one of which nothing can be proven: that lasts, and the informer of neither is
 	// going to be complete. It is since the resource could not be proven, if the owner came later.
 	heldFailing = 10 * time.Second
@@ -31,7 +31,7 @@ const (
 
 // over is whether the owner has waited for long enough for the resource. mu must be held.
 func (g *Guard) over(o *owner, f *followed, now time.Time) bool {
-	a, limit := f.asking, heldStale
+	a, limit := f.asking, rvtracker.OwnerLimits.Stale
 	if f.custom() {
 		limit = customStale
 	}
@@ -40,7 +40,7 @@ func (g *Guard) over(o *owner, f *followed, now time.Time) bool {
 		return now.Sub(o.since) >= limit
 	}
 	if !f.custom() && !a.proof.Hopeless(a.failing) {
-		return now.Sub(o.since) >= heldUnknown
+		return now.Sub(o.since) >= rvtracker.OwnerLimits.Unknown
 	}
 	failing := !a.failing.IsZero() && (a.running || now.Sub(a.ended) < forgetFailing)
 	return failing && now.Sub(a.failing) >= heldFailing || now.Sub(o.since) >= heldFailing

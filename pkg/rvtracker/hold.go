@@ -6,7 +6,7 @@ package rvtracker
 import "time"
 
 // Limits are for how long at most a proof is waited for, and then done without: what never changes does as much harm as what is
-// done on a stale cache, and a server may refuse proofs for ever and take writes all the same.
+// done on a stale cache, and a server may refuse proofs without end and take writes all the same.
 type Limits struct {
 	// Unknown is while it is not known whether the cache is stale, Stale once it was shown to be.
 	Unknown, Stale time.Duration

@@ -107,7 +107,7 @@ func composition() []Tested {
 		{Package: compositionTests, Test: "TestRegressions/pods-ready-just-after-their-proof.json", Mutant: Mutant{
 			Name: "counted-now", Protection: "the pods of an autoscaler are proven as of when its metrics were read", File: store,
 			Old: "asOf[resource] = began.counted.at",
-			New: "asOf[resource] = began.counted.at.Add(-proofAge)",
+			New: "asOf[resource] = began.counted.at.Add(-ProofAge)",
 		}},
 		{Package: "pkg/consistencystore", Test: "TestAValueIsLoweredByWhatWasProven/less,_later", Mutant: Mutant{
 			Name: "counted-first", Protection: "an autoscaler that has waited goes down no further than by what was proven", File: "pkg/consistencystore/lowered.go",
@@ -159,7 +159,7 @@ func composition() []Tested {
 		{Mutant: mustFind("nodes-attachdetach"), Package: compositionTests, Test: "TestVolumeOfANodeThatIsRepairedUnseen"},
 		{Package: compositionTests, Test: "TestRegressions/volume-in-a-long-pass.json", Mutant: Mutant{
 			Name: "long-pass", Protection: "a frequent pass that has waited for other writes takes no action by what was proven before them", File: "pkg/consistencystore/pass.go",
-			Old: "	if p.frequent && p.store.prover != nil && time.Since(p.began) > proofAge {",
+			Old: "	if p.frequent && p.store.prover != nil && time.Since(p.began) > ProofAge {",
 			New: "	if p.frequent && p.store.prover != nil && false {",
 		}},
 		{Mutant: mustFind("live-nodes"), Package: compositionTests, Test: "TestServiceOnANodeThatIsNotSeen"},

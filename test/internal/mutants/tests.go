@@ -37,8 +37,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "read-again", Protection: "what a deletion rests on is read again if its proofs took longer than a proof may be old", File: "pkg/consistencystore/store.go",
-			Old: "time.Since(began.at) > proofAge {",
-			New: "time.Since(began.at) > proofAge && false {",
+			Old: "time.Since(began.at) > ProofAge {",
+			New: "time.Since(began.at) > ProofAge && false {",
 		},
 		Package: "pkg/consistencystore", Test: "TestADeletionIsNotForWhatWasReadLongAgo",
 	},
@@ -379,8 +379,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "graph-bounded", Protection: "no owner waits without limit for its graph to be proven", File: "pkg/graphguard/limits.go",
-			Old: "		return now.Sub(o.since) >= heldUnknown\n",
-			New: "		return false && now.Sub(o.since) >= heldUnknown\n",
+			Old: "		return now.Sub(o.since) >= rvtracker.OwnerLimits.Unknown\n",
+			New: "		return false && now.Sub(o.since) >= rvtracker.OwnerLimits.Unknown\n",
 		},
 		Package: "pkg/graphguard", Test: "TestAnOwnerWaitsForALimitedTime",
 	},
