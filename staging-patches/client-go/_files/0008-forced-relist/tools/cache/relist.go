@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// RelistReflectors makes every reflector that runs in the process list anew, by a consistent read,
+// RelistReflectors makes every reflector that runs in the process relist, by a consistent read,
 // whatever it is doing: a watch ends, and a backoff too. Stores and handlers keep what they have until
 // the list replaces it, and handlers are told the difference, as after any other relist. A list that
 // fails is tried again with the reflector's backoff, and stays a consistent read until one succeeds.
