@@ -48,7 +48,7 @@ func (*busyCache) Known(schema.GroupResource) (freshness.Proof, bool) {
 	return freshness.Proof{}, false
 }
 
-func (*busyCache) Wrote(schema.GroupResource, string, time.Time) {}
+func (*busyCache) Wrote(schema.GroupResource, string, rvtracker.Sent) {}
 
 func (*busyCache) Wait(context.Context, schema.GroupResource, freshness.Proof) {
 	panic("it is never behind")
@@ -96,7 +96,7 @@ func (busyCaches) Known(schema.GroupResource) (freshness.Proof, bool) {
 	return freshness.Proof{}, false
 }
 
-func (busyCaches) Wrote(schema.GroupResource, string, time.Time) {}
+func (busyCaches) Wrote(schema.GroupResource, string, rvtracker.Sent) {}
 
 func (busyCaches) Wait(context.Context, schema.GroupResource, freshness.Proof) {
 	panic("they are never behind")

@@ -67,7 +67,7 @@ func (s *slowServer) Prove(_ context.Context, resource schema.GroupResource, asO
 	}
 }
 
-func (*slowServer) Wrote(schema.GroupResource, string, time.Time) {}
+func (*slowServer) Wrote(schema.GroupResource, string, rvtracker.Sent) {}
 
 func (*slowServer) Known(schema.GroupResource) (freshness.Proof, bool) {
 	return freshness.Proof{}, false

@@ -45,7 +45,7 @@ func (r *renewals) Known(schema.GroupResource) (freshness.Proof, bool) {
 	return freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "5", At: time.Now()}, true
 }
 
-func (*renewals) Wrote(schema.GroupResource, string, time.Time) {}
+func (*renewals) Wrote(schema.GroupResource, string, rvtracker.Sent) {}
 
 func (*renewals) Wait(context.Context, schema.GroupResource, freshness.Proof) {}
 

@@ -60,7 +60,7 @@ func (s *script) answer(proof freshness.Proof) {
 
 func (s *script) Known(schema.GroupResource) (freshness.Proof, bool) { return freshness.Proof{}, false }
 
-func (*script) Wrote(schema.GroupResource, string, time.Time) {}
+func (*script) Wrote(schema.GroupResource, string, rvtracker.Sent) {}
 
 func (s *script) Wait(context.Context, schema.GroupResource, freshness.Proof) { <-s.release }
 

@@ -35,7 +35,7 @@ func (v *verdicts) Prove(_ context.Context, resource schema.GroupResource, _ tim
 
 func (*verdicts) Known(schema.GroupResource) (freshness.Proof, bool) { return freshness.Proof{}, false }
 
-func (*verdicts) Wrote(schema.GroupResource, string, time.Time) {}
+func (*verdicts) Wrote(schema.GroupResource, string, rvtracker.Sent) {}
 
 func (*verdicts) Wait(context.Context, schema.GroupResource, freshness.Proof) {
 	time.Sleep(time.Second)

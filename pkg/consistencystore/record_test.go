@@ -50,9 +50,9 @@ func (deafStore) Wrote(types.NamespacedName, types.UID, schema.GroupResource, me
 }
 func (deafStore) Deleted(types.NamespacedName, types.UID, schema.GroupResource, types.NamespacedName, types.UID) {
 }
-func (deafStore) Fenced(schema.GroupResource, string, time.Time) {}
-func (deafStore) Recorded(types.NamespacedName, bool)            {}
-func (deafStore) Untracked(types.NamespacedName, types.UID)      {}
+func (deafStore) Fenced(schema.GroupResource, string, rvtracker.Sent) {}
+func (deafStore) Recorded(types.NamespacedName, bool)                 {}
+func (deafStore) Untracked(types.NamespacedName, types.UID)           {}
 func (deafStore) Unsettled(types.NamespacedName, types.UID, schema.GroupResource, time.Duration) (tracked, again bool) {
 	return false, false
 }
@@ -62,6 +62,8 @@ type listener struct {
 	deafStore
 	calls []call
 }
+
+func (*listener) Sending(schema.GroupResource) rvtracker.Sent { return rvtracker.Sent{At: time.Now()} }
 
 func (l *listener) Wrote(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, answer metav1.ObjectMeta, _ rvtracker.Sent) {
 	l.WroteAt(owner, ownerUID, resource, answer.ResourceVersion)
@@ -75,8 +77,8 @@ func (l *listener) Deleted(owner types.NamespacedName, ownerUID types.UID, resou
 	l.calls = append(l.calls, call{owner: owner, ownerUID: ownerUID, resource: resource.String(), key: key, uid: uid})
 }
 
-func (l *listener) Fenced(resource schema.GroupResource, rv string, sent time.Time) {
-	if !sent.IsZero() && !sent.After(time.Now()) {
+func (l *listener) Fenced(resource schema.GroupResource, rv string, sent rvtracker.Sent) {
+	if !sent.At.IsZero() {
 		l.calls = append(l.calls, call{resource: resource.String(), rv: rv, fence: true})
 	}
 }

@@ -169,7 +169,7 @@ func (s *Store) holds(resource schema.GroupResource, want metav1.ObjectMeta) boo
 }
 
 // Fenced notes at which version a write was made, and when it was sent.
-func (s *Store) Fenced(resource schema.GroupResource, rv string, sent time.Time) {
+func (s *Store) Fenced(resource schema.GroupResource, rv string, sent rvtracker.Sent) {
 	if s.prover != nil {
 		s.prover.Wrote(resource, rv, sent)
 	}

@@ -31,7 +31,7 @@ type Prover interface {
 	// Wait returns when, after proof, it may be worth proving again.
 	Wait(ctx context.Context, resource schema.GroupResource, proof freshness.Proof)
 	// Wrote says that a write that was sent then was made at rv: to the cache, that is a fence.
-	Wrote(resource schema.GroupResource, rv string, sent time.Time)
+	Wrote(resource schema.GroupResource, rv string, sent rvtracker.Sent)
 }
 
 // Caches are those that the prover looks at.

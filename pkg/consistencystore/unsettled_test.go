@@ -65,7 +65,7 @@ func (p *lateProver) Known(schema.GroupResource) (freshness.Proof, bool) {
 	return freshness.Proof{Outcome: freshness.Proven, At: p.upTo}, !p.upTo.IsZero()
 }
 
-func (*lateProver) Wrote(schema.GroupResource, string, time.Time) {}
+func (*lateProver) Wrote(schema.GroupResource, string, rvtracker.Sent) {}
 
 func (p *lateProver) Wait(ctx context.Context, _ schema.GroupResource, _ freshness.Proof) {
 	select {

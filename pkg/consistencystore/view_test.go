@@ -88,7 +88,7 @@ func (c *caches) Prove(_ context.Context, resource schema.GroupResource, _ time.
 
 func (*caches) Known(schema.GroupResource) (freshness.Proof, bool) { return freshness.Proof{}, false }
 
-func (*caches) Wrote(schema.GroupResource, string, time.Time) {}
+func (*caches) Wrote(schema.GroupResource, string, rvtracker.Sent) {}
 
 func (*caches) Wait(ctx context.Context, _ schema.GroupResource, _ freshness.Proof) { <-ctx.Done() }
 

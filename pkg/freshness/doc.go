@@ -47,10 +47,11 @@
 //
 // # RVs that go backward
 //
-// A consistent read below an RV that was seen before it was sent proves that the
-// server was rewound (etcd restored). All fences and proofs are void, and the
-// cache, which may show a history that no longer exists, proves nothing until it
-// was seen to go back, or equals a list that is not behind it.
+// Whether the server was rewound (etcd restored), and whether the cache was relisted since, the cache's rvtracker.Source
+// alone judges: it notes what is known before a fence is sent, and is told each answer first. Fences and proofs are of one
+// epoch of the source and void in the next, and void when it does not trust the cache any more, as when another resource was
+// rewound. Until it does again, the cache, which may show a history that no longer exists, proves nothing, unless it equals a
+// list that it is not past.
 //
 // # What a cache must be
 //

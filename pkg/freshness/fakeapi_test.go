@@ -24,6 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 var leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
@@ -343,16 +345,28 @@ func serveUntil(h http.Handler) (config *rest.Config, stop func()) {
 type fakeView struct {
 	api *fakeAPI
 
-	mu      sync.Mutex
-	rv      string
-	objects map[string]object
-	moved   chan struct{}
+	mu                sync.Mutex
+	rv                string
+	objects           map[string]object
+	moved             chan struct{}
+	observe, replaced []func(string)
 }
 
 func newView(api *fakeAPI) *fakeView { return &fakeView{api: api, moved: make(chan struct{})} }
 
-// sync brings the store to the state at the given RV; at is its store RV.
+// sync has a list bring the store to the state at the given RV.
 func (v *fakeView) sync(rv int) {
+	v.mu.Lock()
+	replaced := slices.Clone(v.replaced)
+	v.mu.Unlock()
+	for _, tell := range replaced {
+		tell(v.api.text(rv))
+	}
+	v.show(rv)
+}
+
+// show brings the store to the state at the given RV.
+func (v *fakeView) show(rv int) {
 	history, _ := v.api.snapshot()
 	objects := map[string]object{}
 	for k, c := range stateAt(history, rv) {
@@ -371,17 +385,38 @@ func (v *fakeView) follow(rv int) {
 		}
 	}
 	if last > 0 {
-		v.sync(last)
+		v.show(last)
 	}
 }
 
 func (v *fakeView) set(rv string, objects map[string]object) {
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	v.rv, v.objects = rv, objects
 	close(v.moved)
 	v.moved = make(chan struct{})
+	observe := slices.Clone(v.observe)
+	v.mu.Unlock()
+	for _, tell := range observe {
+		tell(rv)
+	}
 }
+
+func (v *fakeView) AddResourceVersionObserver(fn func(string)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.observe = append(v.observe, fn)
+}
+
+func (v *fakeView) AddReplaceObserver(fn func(string)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.replaced = append(v.replaced, fn)
+}
+
+// LastStoreSyncResourceVersion and GetByKey implement rvtracker.Store.
+func (v *fakeView) LastStoreSyncResourceVersion() string { return v.ResourceVersion() }
+
+func (v *fakeView) GetByKey(string) (any, bool, error) { return nil, false, nil }
 
 func (v *fakeView) ResourceVersion() string {
 	v.mu.Lock()
@@ -427,7 +462,16 @@ func newProver(t *testing.T, opts Options) *Prover {
 	return p
 }
 
-// track has the prover look at a cache.
-func track(p *Prover, gvr schema.GroupVersionResource, view cacheView) {
-	p.resource(gvr).register(view, nil)
+// track has the prover look at a cache, with a tracker of its own, and returns a controller that reads it.
+func track(p *Prover, gvr schema.GroupVersionResource, view cacheView) *rvtracker.Controller {
+	return trackBy(rvtracker.New(rvtracker.Options{Fencer: p.Fencer()}), p, gvr, view)
+}
+
+func trackBy(tracker *rvtracker.Tracker, p *Prover, gvr schema.GroupVersionResource, view cacheView) *rvtracker.Controller {
+	store, ok := view.(rvtracker.Store)
+	if !ok {
+		store = newView(&fakeAPI{})
+	}
+	p.resource(gvr).register(view, tracker.Register(gvr.GroupResource(), store))
+	return tracker.ForController("test", map[schema.GroupResource]rvtracker.Store{gvr.GroupResource(): store}, func(types.NamespacedName) {})
 }

@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -258,14 +257,14 @@ func TestAFedFenceEndsAWait(t *testing.T) {
 				release := w.gate(func(*http.Request) bool { return true })
 				defer release()
 				began := time.Now()
-				time.AfterFunc(time.Second, func() {
-					w.p.AddFence(w.Context(), leases, Fence{ResourceVersion: "109", TakenAt: began.Add(-time.Minute)})
-				})
+				before := w.send()
+				before.At = before.At.Add(-time.Minute)
+				time.AfterFunc(time.Second, func() { w.wrote(w.api.write("ns/a", "uid", false), before) })
 				time.AfterFunc(3*time.Second, func() {
-					w.api.write("ns/a", "uid", false)
-					w.p.AddFence(w.Context(), leases, Fence{ResourceVersion: "111", TakenAt: time.Now()})
+					sent := w.send()
+					w.wrote(w.api.write("ns/a", "uid", false), sent)
 				})
-				time.AfterFunc(3*time.Second+50*time.Millisecond, func() { w.view.sync(111) })
+				time.AfterFunc(3*time.Second+50*time.Millisecond, func() { w.view.show(112) })
 				proof, err := api(w.p, w.Context(), leases, began)
 				require.NoError(w, err)
 				require.True(w, proof.Fresh(), proof.String())
@@ -281,7 +280,7 @@ func TestFedFencesAreThinned(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		begin := time.Now()
 		for i := range 1000 {
-			w.p.AddFence(w.Context(), leases, Fence{ResourceVersion: strconv.Itoa(111 + i), TakenAt: time.Now()})
+			w.wrote(111+i, w.send())
 			time.Sleep(time.Millisecond)
 		}
 		require.Len(w, w.p.resource(leases).fences, int(time.Since(begin)/fenceEvery))

@@ -244,7 +244,7 @@ func TestNeverProvenWithoutTheWrites(t *testing.T) {
 						asOf = fenced.TakenAt
 					}
 					upToDate := m.missing(time.Now()) == "" && !m.behind()
-					held := p.resource(leases).heldAt() != ""
+					held := !p.resource(leases).trusts()
 					proof, err := prove(t.Context(), leases, asOf)
 					require.NoError(rt, err)
 					counts[proof.Outcome]++

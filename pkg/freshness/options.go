@@ -48,14 +48,6 @@ type Options struct {
 	Namespaced func(resource schema.GroupVersionResource) (namespaced, known bool)
 }
 
-// Observer is told of what the prover learns of the server. Its methods must return at once.
-type Observer interface {
-	// Fenced: a fence of this epoch counts for proofs.
-	Fenced(resource schema.GroupVersionResource, fence Fence)
-	// Rewound: the server's RVs went backward.
-	Rewound(resource schema.GroupVersionResource)
-}
-
 func (o Options) withDefaults() Options {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

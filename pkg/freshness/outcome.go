@@ -17,12 +17,8 @@ type Fence struct {
 	ResourceVersion string
 	// TakenAt is the local time just before the request was sent.
 	TakenAt time.Time
-	// StoreRV is the RV that the cache had just before TakenAt, empty if unknown. A
-	// fence below it proves a rewind.
-	StoreRV string
-
-	// seq orders the prover's own fences by their sending, more finely than any clock.
-	seq uint64
+	// Epoch of the cache's source that the answer is of: the RVs of fences of two epochs do not compare.
+	Epoch uint64
 }
 
 // Outcome of a proof.

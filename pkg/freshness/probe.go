@@ -12,13 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Known is the newest proof that holds for the registered cache, if there is one. It costs no request.
+// Known is the newest proof that holds for the registered cache, if there is one. If there is none because resource versions went
+// backward and the cache was not relisted since, the reason says so. It costs no request.
 func (p *Prover) Known(gvr schema.GroupVersionResource) (Proof, bool) {
 	r := p.registered(gvr)
 	if r == nil {
 		return Proof{}, false
 	}
-	return r.lookup(time.Time{}, methodEarlier)
+	proof, ok := r.lookup(time.Time{}, methodEarlier)
+	if !ok && !r.trusts() {
+		proof = r.unknown(ReasonRewind, errNotRelisted)
+	}
+	return proof, ok
 }
 
 // Confirm gives the cache up to wait to pass a fence that was taken at or after asOf. It reports false if
@@ -100,13 +105,11 @@ func (p *Prover) quietly(ctx context.Context, gvr schema.GroupVersionResource, a
 		return proof, nil
 	}
 	return r.answer(r.shareQuiet(ctx, asOf, func(ctx context.Context, fl *flight[Proof]) Proof {
-		r.mu.Lock()
-		view, held := r.view, r.held
-		r.mu.Unlock()
+		view, trusted := r.cache()
 		switch {
 		case view == nil:
 			return r.unknown(ReasonNotRegistered, errors.New("the cache is gone"))
-		case held != "":
+		case !trusted:
 			return r.proveQuiet(ctx, fl)
 		}
 		return prove(ctx, r, fl, view)

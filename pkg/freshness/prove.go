@@ -11,6 +11,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 type fenceResult struct {
@@ -44,37 +46,42 @@ func (r *resource) fenceSince(ctx context.Context, asOf time.Time) (fenceResult,
 	return result, err
 }
 
-// beginFence notes what is known before a consistent read is sent: only that makes its answer evidence.
-func (r *resource) beginFence() (Fence, func(Fence)) {
-	var answered func(Fence)
-	if source := r.trackedBy(); source != nil {
-		token := source.BeginFence()
-		answered = func(f Fence) { source.ObserveFence(token, f.ResourceVersion) }
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	storeRV := r.sample()
-	if r.held != "" {
-		// It may be of a history that is gone, and then says nothing about this fence.
-		storeRV = ""
-	}
-	r.seq++
-	return Fence{StoreRV: storeRV, TakenAt: r.p.opts.Clock.Now(), seq: r.seq}, answered
+// begun is a fence before its answer. The source notes what is known before it is sent: only that makes its answer evidence.
+type begun struct {
+	Fence
+	source *rvtracker.Source
+	token  rvtracker.FenceToken
 }
 
-// endFence takes the answer into account.
-func (r *resource) endFence(ctx context.Context, f Fence, answered func(Fence)) *failure {
-	if answered != nil {
-		answered(f)
+func (r *resource) beginFence() begun {
+	b := begun{source: r.trackedBy()}
+	if b.source != nil {
+		b.token = b.source.BeginFence()
 	}
-	switch r.note(ctx, f) {
-	case fenceIncomparable:
-		return &failure{reason: ReasonIncomparable, retryAfter: errorHold, err: fmt.Errorf("server's resource version %q cannot be compared", cut(f.ResourceVersion))}
-	case fenceOutdated:
-		return &failure{reason: ReasonRewind, err: errors.New("the fence is from before resource versions went backward")}
+	b.TakenAt = r.p.opts.Clock.Now()
+	return b
+}
+
+// endFence has the source judge the answer, and keeps the fence if it counts. Without a cache there is nothing that it counts for.
+func (r *resource) endFence(b begun, rv string) (Fence, *failure) {
+	f := b.Fence
+	f.ResourceVersion = rv
+	var err error
+	if b.source != nil {
+		f.Epoch, err = b.source.ObserveFence(b.token, rv)
 	}
-	r.p.tell(func(o Observer) { o.Fenced(r.gvr, f) })
-	return nil
+	switch {
+	case !comparableRV(rv):
+		return f, &failure{reason: ReasonIncomparable, retryAfter: errorHold, err: fmt.Errorf("server's resource version %q cannot be compared", cut(rv))}
+	case err != nil:
+		return f, &failure{reason: ReasonRewind, err: err}
+	case b.source != nil && !r.note(b.source, f):
+		return f, &failure{reason: ReasonRewind, err: errors.New("the fence is from before resource versions went backward")}
+	}
+	if fenced := r.p.fenced.Load(); fenced != nil {
+		(*fenced)(r.gvr, f)
+	}
+	return f, nil
 }
 
 func (r *resource) takeFence(ctx context.Context, fl *flight[fenceResult]) fenceResult {
@@ -96,12 +103,12 @@ func (r *resource) readFence(ctx context.Context, fl *flight[fenceResult]) (Fenc
 	if f != nil {
 		return Fence{}, f
 	}
-	fence, answered := r.beginFence()
-	fl.begin(fence.TakenAt)
+	b := r.beginFence()
+	fl.begin(b.TakenAt)
+	var fence Fence
 	list, whole, f := r.readPage(ctx)
 	if f == nil {
-		fence.ResourceVersion = list.ResourceVersion
-		f = r.endFence(ctx, fence, answered)
+		fence, f = r.endFence(b, list.ResourceVersion)
 	}
 	t.end(f)
 	if f != nil {
@@ -150,9 +157,10 @@ func (r *resource) holdsObjects() bool {
 // store is equal to it.
 func (r *resource) proveByPage(fence Fence, items []metav1.PartialObjectMetadata) {
 	r.mu.Lock()
-	view, at, held := r.view, r.sample(), r.held
+	view, at := r.view, r.sample()
+	trusted := r.trusted
 	r.mu.Unlock()
-	if view == nil || held != "" || !Less(at, fence.ResourceVersion) || view.Len() > len(items) {
+	if view == nil || !trusted || !Less(at, fence.ResourceVersion) || view.Len() > len(items) {
 		return
 	}
 	want := listing{fence: fence, objects: map[string]object{}, complete: true}
@@ -235,7 +243,7 @@ func (r *resource) worthWaiting() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rv := r.sample()
-	return r.held == "" && (r.quietAt == "" || rv != r.quietAt)
+	return r.trusted && (r.quietAt == "" || rv != r.quietAt)
 }
 
 // unprovable tells a store that no quiet proof can be had for.

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 // world is a server with ten objects and a store that has seen them, in a bubble.
@@ -21,6 +23,7 @@ type world struct {
 	api  *fakeAPI
 	view *fakeView
 	p    *Prover
+	c    *rvtracker.Controller
 }
 
 func inWorld(t *testing.T, opts Options, test func(w *world)) {
@@ -34,9 +37,17 @@ func inWorld(t *testing.T, opts Options, test func(w *world)) {
 		w.view.sync(w.api.bump(0))
 		opts.Config = serve(t, w.api)
 		w.p = newProver(t, opts)
-		track(w.p, leases, w.view)
+		w.c = track(w.p, leases, w.view)
 		test(w)
 	})
+}
+
+// send begins a write.
+func (w *world) send() rvtracker.Sent { return w.c.Sending(leases.GroupResource()) }
+
+// wrote has the prover take the answer to a write for a fence.
+func (w *world) wrote(rv int, sent rvtracker.Sent) {
+	w.p.Wrote(w.Context(), leases, w.api.text(rv), sent)
 }
 
 func (w *world) prove(asOf time.Time) Proof {

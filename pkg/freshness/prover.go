@@ -28,7 +28,7 @@ type Prover struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	observer atomic.Pointer[Observer]
+	fenced atomic.Pointer[func(schema.GroupVersionResource, Fence)]
 
 	mu        sync.RWMutex
 	closed    bool
@@ -87,25 +87,21 @@ func (p *Prover) Untrack(gvr schema.GroupVersionResource, source *rvtracker.Sour
 	return true
 }
 
-// Tell has an observer be told of fences and rewinds from now on.
-func (p *Prover) Tell(observer Observer) { p.observer.Store(&observer) }
-
-func (p *Prover) tell(what func(Observer)) {
-	if observer := p.observer.Load(); observer != nil {
-		what(*observer)
-	}
+// Tell has fenced called from now on for every fence that is taken and counts for proofs. It must return at once.
+func (p *Prover) Tell(fenced func(resource schema.GroupVersionResource, fence Fence)) {
+	p.fenced.Store(&fenced)
 }
 
-// AddFence feeds a fence that somebody else took, such as the answer to a write: whatever was committed before that was sent
-// has a lower RV. Those who wait for a proof get it as soon as the cache has passed the fence. One hardly newer than the last
-// is not needed. Without Fence.StoreRV a rewind may pass unseen until the next fence that the prover takes itself.
-func (p *Prover) AddFence(ctx context.Context, gvr schema.GroupVersionResource, f Fence) {
-	r := p.resource(gvr)
-	if r.takenSince(f.TakenAt.Add(-fenceEvery)) || r.note(ctx, f) != fenceNoted || !r.awaited() {
+// Wrote takes the answer to a write of a resource for a fence: whatever was committed before the write was sent has a lower RV than
+// it was made at. Those who wait for a proof get it as soon as the cache has passed that. One hardly newer than the last fence is not
+// needed, and one of another cache's source counts for nothing.
+func (p *Prover) Wrote(ctx context.Context, gvr schema.GroupVersionResource, rv string, sent rvtracker.Sent) {
+	r := p.registered(gvr)
+	if r == nil || !r.wrote(rv, sent) || !r.awaited() {
 		return
 	}
 	p.background(ctx, func(ctx context.Context) {
-		r.waitFor(ctx, f.ResourceVersion, confirmWait)
+		r.waitFor(ctx, rv, confirmWait)
 		r.lookAgain()
 	})
 }

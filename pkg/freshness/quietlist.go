@@ -31,27 +31,40 @@ func maxPages(limit int) int { return 2 + 2*(limit+pageSize)/pageSize }
 // proveQuiet decides by list or watch whether a cache that trails the fences lacks
 // anything. Its proof goes into r.quiet and the fences, where every caller finds it.
 func (r *resource) proveQuiet(ctx context.Context, fl *flight[Proof]) Proof {
-	r.mu.Lock()
-	view, held := r.view, r.held
-	r.mu.Unlock()
+	view, trusted := r.cache()
 	n, small := view.Len(), r.p.opts.SmallCollection
 	var proof Proof
 	var f *failure
 	switch {
-	case held == "" && n <= small:
+	case trusted && n <= small:
 		proof, f = r.proveByList(ctx, fl, view, small, confirmWait)
-	case held == "" && n <= small*heldFactor && r.eventsAreLate():
+	case trusted && n <= small*heldFactor && r.eventsAreLate():
 		if f = r.listAgain(n); f == nil {
 			proof, f = r.proveByList(ctx, fl, view, small*heldFactor, confirmWait)
 		}
-	case held == "":
+	case trusted:
 		proof, f = r.proveByWatch(ctx, fl, view)
 	case n <= small*heldFactor:
 		proof, f = r.proveByList(ctx, fl, view, small*heldFactor, confirmWait)
 	default:
-		f = &failure{reason: ReasonRewind, err: errors.New("the cache was not relisted after resource versions went backward")}
+		f = &failure{reason: ReasonRewind, err: errNotRelisted}
 	}
 	return r.concluded(proof, f)
+}
+
+var errNotRelisted = errors.New("the cache was not relisted after resource versions went backward")
+
+// cache returns the view, and whether it shows the present history.
+func (r *resource) cache() (view cacheView, trusted bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.align()
+	return r.view, r.trusted
+}
+
+func (r *resource) trusts() bool {
+	_, trusted := r.cache()
+	return trusted
 }
 
 // concluded notes how a quiet proof ended.
@@ -73,13 +86,10 @@ func (r *resource) concluded(proof Proof, f *failure) Proof {
 func (r *resource) settled(q quiet, fence Fence) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// The fence that found the rewind is good.
-	rewound := fence.seq != 0 && fence.seq < r.epochSeq
-	if r.held != "" || rewound || !q.covers(r.sample()) {
+	if !q.covers(r.sample()) || !r.trusted && !q.exact || !r.source.ServerAt(fence.Epoch, q.upTo) {
 		return false
 	}
 	r.quiet = q
-	r.raise(q.upTo)
 	return true
 }
 
@@ -123,9 +133,9 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view cach
 		if proof, ok := r.lookup(want.fence.TakenAt, methodList); ok {
 			return proof, nil
 		}
-		held := r.heldAt()
+		trusted := r.trusts()
 		at := r.storeRV()
-		if held != "" && Less(upTo, at) {
+		if !trusted && Less(upTo, at) {
 			// What it has past the list may be of a history that is gone. At or below the list
 			// every object must be just the one listed.
 			return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("the cache, at %s, was not seen to relist after resource versions went backward; the server is at %s", at, upTo)}
@@ -136,7 +146,7 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view cach
 			continue
 		}
 		if diff.objects == 0 && want.complete {
-			if r.unhold(held) && r.settled(quiet{base: at, upTo: upTo, exact: true, content: want.content()}, want.fence) {
+			if r.settled(quiet{base: at, upTo: upTo, exact: true, content: want.content()}, want.fence) {
 				if proof, ok := r.lookup(want.fence.TakenAt, methodList); ok {
 					return proof, nil
 				}
@@ -158,7 +168,7 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view cach
 		return Proof{}, &failure{reason: ReasonRegressed, err: errors.New("the cache kept changing during the comparison")}
 	case diff.objects == 0:
 		return Proof{}, &failure{reason: ReasonTooMany, err: fmt.Errorf("more than %d objects on the server", len(want.objects))}
-	case r.heldAt() != "":
+	case !r.trusts():
 		// Different histories: how many changes apart cannot be said.
 		return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("%d objects in the cache differ from the server, whose resource versions went backward", diff.objects)}
 	}
@@ -183,24 +193,6 @@ func (r *resource) lost(diff difference, upTo string) bool {
 		r.more.content, r.more.upTo = diff.more, upTo
 	}
 	return diff.lowest != "" && Passed(at, diff.lowest) || diff.extra && Passed(at, r.more.upTo)
-}
-
-func (r *resource) heldAt() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.held
-}
-
-// unhold trusts a store again that was found equal to a list while held. It reports
-// false if the server was rewound again meanwhile.
-func (r *resource) unhold(held string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.held != "" && r.held != held {
-		return false
-	}
-	r.held = ""
-	return true
 }
 
 // readList reads the collection, page by page at one RV.
@@ -233,18 +225,17 @@ func (r *resource) readList(ctx context.Context, fl *flight[Proof], limit int) (
 
 // readListPage adds a page to the listing, and returns what to go on with.
 func (r *resource) readListPage(ctx context.Context, fl *flight[Proof], out *listing, token string) (next string, f *failure) {
-	var answered func(Fence)
+	var b begun
 	if token == "" {
-		out.fence, answered = r.beginFence()
-		fl.begin(out.fence.TakenAt)
+		b = r.beginFence()
+		fl.begin(b.TakenAt)
 	}
 	page, f := r.p.client.list(ctx, r.gvr, pageSize, token)
 	if f != nil {
 		return "", f
 	}
 	if token == "" {
-		out.fence.ResourceVersion = page.ResourceVersion
-		if f := r.endFence(ctx, out.fence, answered); f != nil {
+		if out.fence, f = r.endFence(b, page.ResourceVersion); f != nil {
 			return "", f
 		}
 	} else if page.ResourceVersion != out.fence.ResourceVersion {

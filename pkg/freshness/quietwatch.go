@@ -60,11 +60,12 @@ func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view cac
 		r.p.opts.Metrics.Watch(r.gvr, string(failed), r.p.opts.Clock.Since(start))
 	}()
 	r.mu.Lock()
+	base := r.sample()
 	if len(r.fences) == 0 {
 		r.mu.Unlock()
 		return Proof{}, &failure{reason: ReasonRewind, err: errors.New("resource versions went backward after the fence")}
 	}
-	w = replay{fence: r.fences[len(r.fences)-1], base: r.sample()}
+	w = replay{fence: r.fences[len(r.fences)-1], base: base}
 	// Under the lock: whoever joins later must see this time.
 	fl.at = w.fence.TakenAt
 	r.mu.Unlock()

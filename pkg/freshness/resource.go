@@ -5,11 +5,11 @@ package freshness
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/klog/v2"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
@@ -28,8 +28,11 @@ type resource struct {
 
 	mu   sync.Mutex
 	view cacheView // nil until registered
-	// source tracks the view's store; nil if none does.
-	source *rvtracker.Source
+	// source tracks the view's store, and alone judges whether RVs went backward. What is kept here is of its epoch;
+	// trusted says that the view is, too.
+	source  *rvtracker.Source
+	epoch   uint64
+	trusted bool
 	// counted is how many objects the view had.
 	counted count
 	// fences of this epoch in the order taken: the newest that was passed, and those
@@ -37,22 +40,6 @@ type resource struct {
 	fences []Fence
 	// quiet is the last quiet proof.
 	quiet quiet
-	// high is the highest RV known to have been the server's, and since when: at a time,
-	// and after the fence numbered seq was sent.
-	high struct {
-		rv  string
-		at  time.Time
-		seq uint64
-	}
-	// seq is the number of fences sent.
-	seq uint64
-	// maxStore is the highest RV that the store was seen at in this epoch.
-	maxStore string
-	// epochAt is when the last rewind was found, epochSeq the last fence sent by then.
-	epochAt  time.Time
-	epochSeq uint64
-	// held, after a rewind, is the RV of a store that may show the time before it.
-	held string
 	// quietAt is the store's RV at the last quiet proof: while it stands still there is
 	// no use in giving it time.
 	quietAt string
@@ -107,42 +94,51 @@ func (q *quiet) covers(storeRV string) bool {
 func (r *resource) register(view cacheView, source *rvtracker.Source) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if source != nil && r.source == source {
+	if r.source == source {
 		return false
 	}
 	r.view, r.source, r.counted = view, source, count{}
-	r.quiet, r.quietAt, r.maxStore, r.held, r.lacks.rv = quiet{}, "", "", "", ""
+	r.epoch, r.trusted = source.Epoch()
+	r.void()
 	return true
+}
+
+// void forgets what is known of another cache, or of a history that is gone.
+func (r *resource) void() {
+	r.fences = nil
+	r.quiet, r.quietAt, r.lacks.rv = quiet{}, "", ""
+}
+
+// align brings what is kept to the source's epoch. It must be called with mu held, before any of that is read.
+func (r *resource) align() {
+	if r.source == nil {
+		return
+	}
+	epoch, trusted := r.source.Epoch()
+	if epoch != r.epoch {
+		r.p.opts.Metrics.Rewind(r.gvr)
+	}
+	if epoch != r.epoch || r.trusted && !trusted {
+		r.void()
+	}
+	r.epoch, r.trusted = epoch, trusted
 }
 
 func (r *resource) trackedBy() *rvtracker.Source {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.align()
 	return r.source
 }
 
-// sample reads the store's RV. It must be called with mu held, so that what it notes
-// is of the present epoch.
+// sample reads the store's RV, after what the source says of it. It must be called with mu held.
 func (r *resource) sample() string {
+	r.align()
 	if r.view == nil {
 		return ""
 	}
 	rv := r.view.ResourceVersion()
 	r.left(rv)
-	if !comparableRV(rv) {
-		return rv
-	}
-	if r.held != "" {
-		if !Less(rv, r.held) {
-			return rv
-		}
-		// It went back: it was relisted from the rewound server.
-		r.held = ""
-	}
-	if r.maxStore == "" || Less(r.maxStore, rv) {
-		r.maxStore = rv
-	}
-	r.raise(rv)
 	return rv
 }
 
@@ -159,19 +155,14 @@ func (r *resource) left(rv string) {
 	}
 }
 
-func (r *resource) raise(rv string) {
-	if r.high.rv == "" || Less(r.high.rv, rv) {
-		r.high.rv, r.high.at, r.high.seq = rv, r.p.opts.Clock.Now(), r.seq
-	}
-}
-
-// position is how far the cache is known to be complete, given the store's RV.
+// position is how far the cache is known to be complete, given the store's RV. One that may show a history that is gone is complete
+// only if it equals a list.
 func (r *resource) position(storeRV string) string {
-	if r.held != "" {
-		return ""
-	}
-	if r.quiet.covers(storeRV) && Less(storeRV, r.quiet.upTo) {
+	switch covered := r.quiet.covers(storeRV); {
+	case covered && (Less(storeRV, r.quiet.upTo) || r.quiet.exact && !r.trusted):
 		return r.quiet.upTo
+	case !r.trusted:
+		return ""
 	}
 	return storeRV
 }
@@ -204,84 +195,42 @@ func (r *resource) lookupLocked(asOf time.Time, method Method) (Proof, bool) {
 	return Proof{}, false
 }
 
-// verdict on a fence.
-type verdict int
-
-const (
-	fenceNoted verdict = iota
-	fenceOutdated
-	fenceIncomparable
-	fenceRewound
-)
-
-// note takes a fence into account.
-func (r *resource) note(ctx context.Context, f Fence) verdict {
+// note keeps a fence that source says is of its epoch, unless a rewind was found since, or another source has come.
+func (r *resource) note(source *rvtracker.Source, f Fence) bool {
 	r.mu.Lock()
-	v, from := r.noteLocked(f)
-	held := r.held
-	r.mu.Unlock()
-	if v == fenceRewound {
-		klog.FromContext(ctx).Info("Resource versions went backward; all proofs are void",
-			"resource", r.gvr.GroupResource().String(), "from", from, "to", f.ResourceVersion, "cacheHeldAt", held)
-		r.p.opts.Metrics.Rewind(r.gvr)
-		r.p.tell(func(o Observer) { o.Rewound(r.gvr) })
+	defer r.mu.Unlock()
+	if r.source != source {
+		return false
 	}
-	return v
+	return r.noteLocked(f)
 }
 
-// noteLocked says, too, what the server went back from.
-func (r *resource) noteLocked(f Fence) (v verdict, from string) {
-	switch {
-	case !comparableRV(f.ResourceVersion):
-		return fenceIncomparable, ""
-	case f.seq != 0 && f.seq <= r.epochSeq, f.seq == 0 && !r.epochAt.IsZero() && !f.TakenAt.After(r.epochAt):
-		return fenceOutdated, ""
+func (r *resource) noteLocked(f Fence) bool {
+	if r.sample(); f.Epoch != r.epoch {
+		return false
 	}
-	storeRV := r.sample()
-	if r.highBefore(f) && Less(f.ResourceVersion, r.high.rv) {
-		from = r.high.rv
-	} else if r.held == "" && Less(f.ResourceVersion, f.StoreRV) {
-		from = f.StoreRV
-	}
-	if from != "" {
-		v = fenceRewound
-		r.rewind(storeRV, f.ResourceVersion)
-	}
-	r.raise(f.ResourceVersion)
 	i := len(r.fences)
 	for i > 0 && f.TakenAt.Before(r.fences[i-1].TakenAt) {
 		i--
 	}
-	r.fences = append(r.fences, Fence{})
-	copy(r.fences[i+1:], r.fences[i:])
-	r.fences[i] = f
+	r.fences = slices.Insert(r.fences, i, f)
 	if len(r.fences) > maxFences {
 		// The oldest tells for how long the cache has been behind.
-		r.fences = append(r.fences[:1], r.fences[2:]...)
+		r.fences = slices.Delete(r.fences, 1, 2)
 	}
-	return v, from
+	return true
 }
 
-// highBefore is true if the highest RV was known before the fence was sent.
-func (r *resource) highBefore(f Fence) bool {
-	if f.seq != 0 {
-		return r.high.seq < f.seq
+// wrote keeps the answer to a write as a fence, unless it is not needed, or proves nothing.
+func (r *resource) wrote(rv string, sent rvtracker.Sent) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.align()
+	if n := len(r.fences); n > 0 && r.fences[n-1].TakenAt.After(sent.At.Add(-fenceEvery)) {
+		return false
 	}
-	return r.high.at.Before(f.TakenAt)
-}
-
-// rewind voids everything. The store's RV is no evidence of where it is: below the
-// fence too it may be of the history that is gone, unless it has gone back already.
-func (r *resource) rewind(storeRV, fenceRV string) {
-	r.fences = nil
-	r.quiet, r.quietAt = quiet{}, ""
-	r.high.rv, r.lacks.rv = "", ""
-	r.epochAt, r.epochSeq = r.p.opts.Clock.Now(), r.seq
-	relisted := Less(storeRV, r.maxStore) && Passed(fenceRV, storeRV)
-	r.maxStore = ""
-	if !relisted && comparableRV(storeRV) {
-		r.held = storeRV
-	}
+	epoch, ok := r.source.ObserveWrite(sent, rv)
+	return ok && r.noteLocked(Fence{ResourceVersion: rv, TakenAt: sent.At, Epoch: epoch})
 }
 
 // oldestFence is the easiest to pass of those that are good for asOf.
@@ -292,6 +241,7 @@ func (r *resource) oldestFence(asOf time.Time) (Fence, bool) {
 }
 
 func (r *resource) oldestFenceLocked(asOf time.Time) (Fence, bool) {
+	r.align()
 	for _, f := range r.fences {
 		if !f.TakenAt.Before(asOf) {
 			return f, true
@@ -300,17 +250,11 @@ func (r *resource) oldestFenceLocked(asOf time.Time) (Fence, bool) {
 	return Fence{}, false
 }
 
-// takenSince reports whether the newest fence was taken after then.
-func (r *resource) takenSince(then time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.fences) > 0 && r.fences[len(r.fences)-1].TakenAt.After(then)
-}
-
 // answer adds to a proof that is Unknown when the cache was last shown to lack what it still lacks.
 func (r *resource) answer(proof Proof, err error) (Proof, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.align()
 	if proof.Outcome == Unknown && r.lacks.rv != "" && !Passed(r.sample(), r.lacks.rv) {
 		proof.StaleAt = r.lacks.at
 	}
@@ -321,6 +265,7 @@ func (r *resource) answer(proof Proof, err error) (Proof, error) {
 func (r *resource) behindFor(rv string, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.align()
 	for _, f := range r.fences {
 		if Passed(f.ResourceVersion, rv) {
 			return now.Sub(f.TakenAt)

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 // restore brings the server back to an earlier RV.
@@ -57,6 +60,14 @@ func TestRewind(t *testing.T) {
 			name: "nothing of the store was lost, the list shows it", to: 120,
 			want: Proven, method: methodList,
 		}, {
+			name: "the same, and a list fills the store", small: -1, to: 105,
+			then: func(w *world) { w.view.sync(w.api.bump(200)) },
+			want: Proven, method: methodFence,
+		}, {
+			name: "an event that was queued comes", small: -1, to: 105,
+			then: func(w *world) { w.view.set("112", w.view.objects) },
+			want: Unknown, reason: ReasonRewind,
+		}, {
 			name: "the store is below the fence, but of the old history", to: 105, since: 10,
 			then: func(w *world) { w.api.write("ns/j", "uid", false) },
 			want: Unknown, reason: ReasonRewind,
@@ -104,22 +115,30 @@ func TestRewindFoundByTheStoresRV(t *testing.T) {
 	})
 }
 
-func TestRewindFoundByAFedFence(t *testing.T) {
-	for name, f := range map[string]Fence{
-		"below an earlier fence":     {ResourceVersion: "109"},
-		"below the store's RV told":  {ResourceVersion: "109", StoreRV: "110"},
-		"below an RV that is longer": {ResourceVersion: "99"},
+// The answer to a write that is not past what was known when it was sent is no fence.
+func TestAnAnswerThatIsNotPastWhatWasKnown(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prove bool
+		rv    int
+	}{
+		"below the store":             {rv: 109},
+		"at the store":                {rv: 110},
+		"below a fence":               {prove: true, rv: 115},
+		"below one that is longer":    {rv: 99},
+		"past what was known (taken)": {prove: true, rv: 121},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &counted{}
 			inWorld(t, Options{Metrics: m}, func(w *world) {
-				if f.StoreRV == "" {
+				if tc.prove {
+					w.api.bump(10)
 					require.True(w, w.prove(time.Now()).Fresh())
 				}
 				time.Sleep(time.Second)
-				f.TakenAt = time.Now()
-				w.p.AddFence(w.Context(), leases, f)
-				require.Equal(w, 1, m.rewinds)
+				before := len(w.p.resource(leases).fences)
+				w.wrote(tc.rv, w.send())
+				require.Equal(w, tc.rv == 121, len(w.p.resource(leases).fences) > before)
+				require.Zero(w, m.rewinds, "a fence has to say")
 			})
 		})
 	}
@@ -128,29 +147,89 @@ func TestRewindFoundByAFedFence(t *testing.T) {
 func TestOverlappingFencesAreNoRewind(t *testing.T) {
 	m := &counted{}
 	inWorld(t, Options{Metrics: m}, func(w *world) {
-		sent := time.Now()
+		sent := w.send()
+		w.api.write("ns/a", "uid", false) // 111
 		time.Sleep(time.Second)
+		w.view.show(w.api.write("ns/b", "uid", false))
 		require.True(w, w.prove(time.Now()).Fresh())
 		// Sent before the other's answer was known, so it may well be lower.
-		w.p.AddFence(w.Context(), leases, Fence{ResourceVersion: "104", TakenAt: sent})
+		w.wrote(111, sent)
 		require.Zero(w, m.rewinds)
-		require.True(w, w.prove(sent).Fresh())
+		require.True(w, w.prove(sent.At).Fresh())
 	})
 }
 
-func TestRewindUnderAFence(t *testing.T) {
+func TestRewindUnderAWrite(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		// Its answer is of the old server, and comes when the rewind is known.
-		old := Fence{ResourceVersion: "110", TakenAt: time.Now()}
+		old := w.send()
+		w.view.show(w.api.write("ns/a", "uid", false))
 		time.Sleep(time.Second)
 		require.True(w, w.prove(time.Now()).Fresh())
 		w.api.restore(105)
+		w.takeFence()
+		w.wrote(111, old)
+		require.Len(w, w.p.resource(leases).fences, 1)
 		time.Sleep(time.Second)
-		_, err := w.p.Fence(w.Context(), leases)
+		w.requireUnknown(w.prove(old.At), ReasonRewind)
+	})
+}
+
+// A fence that was sent before a rewind was found may never prove what is in the cache after it.
+func TestRewindUnderAFence(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		r := w.p.resource(leases)
+		old := r.beginFence()
+		w.api.restore(105)
+		w.takeFence()
+		w.view.sync(105)
+		_, f := r.endFence(old, "105")
+		require.NotNil(w, f)
+		require.Equal(w, ReasonRewind, f.reason)
+		require.Len(w, r.fences, 1)
+	})
+}
+
+// A fence whose answer the source has judged, and that comes when a rewind was found since, or the cache is another source's.
+func TestAFenceThatIsNotedLate(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		r := w.p.resource(leases)
+		late, source := w.takeFence(), r.trackedBy()
+		w.api.restore(105)
+		now := w.takeFence()
+		require.False(w, r.note(source, late))
+		require.Equal(w, []Fence{now}, r.fences)
+		track(w.p, leases, w.view)
+		require.False(w, r.note(source, late))
+		require.Empty(w, r.fences)
+	})
+}
+
+// Another resource has shown a rewind: what was proven before it is void, though no fence of this one is below what was known.
+func TestADoubtedCacheProvesNothing(t *testing.T) {
+	m := &counted{}
+	inWorld(t, Options{SmallCollection: -1, Metrics: m}, func(w *world) {
+		tracker := rvtracker.New(rvtracker.Options{Fencer: w.p.Fencer(), OnRewind: func() {}, SameStore: func(schema.GroupResource) bool { return true }})
+		trackBy(tracker, w.p, leases, w.view)
+		other := newView(w.api)
+		source := tracker.Register(schema.GroupResource{Resource: "pods"}, other)
+		other.show(110)
+		before := w.takeFence()
+		require.True(w, first(w.p.Known(leases)).Fresh())
+
+		_, err := source.ObserveFence(source.BeginFence(), "105")
 		require.NoError(w, err)
-		w.p.AddFence(w.Context(), leases, old)
+		proof, known := w.p.Known(leases)
+		require.False(w, known)
+		w.requireUnknown(proof, ReasonRewind)
+		require.Empty(w, w.p.resource(leases).fences)
+		w.p.opts.SmallCollection = 0
 		time.Sleep(time.Second)
-		w.requireUnknown(w.prove(old.TakenAt), ReasonRewind)
+		w.requireUnknown(w.prove(time.Now()), ReasonRewind)
+		w.view.sync(110)
+		proof, _ = w.p.Known(leases)
+		require.True(w, proof.At.After(before.TakenAt))
+		require.Zero(w, m.rewinds)
 	})
 }
 

@@ -144,16 +144,17 @@ func TestClose(t *testing.T) {
 
 func TestFedFenceMakesAProofFree(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
-		asOf := time.Now()
-		w.p.AddFence(w.Context(), leases, Fence{ResourceVersion: "110", TakenAt: asOf})
-		w.requireProven(w.prove(asOf), methodEarlier)
+		sent := w.send()
+		w.view.show(w.api.write("ns/a", "uid", false))
+		w.wrote(111, sent)
+		w.requireProven(w.prove(sent.At), methodEarlier)
 		require.Empty(w, w.api.requests)
 
 		// One that the cache has not passed spares the request.
 		time.Sleep(time.Second)
-		w.api.write("ns/a", "uid", false)
-		w.p.AddFence(w.Context(), leases, Fence{ResourceVersion: "111", TakenAt: time.Now()})
-		time.AfterFunc(time.Millisecond, func() { w.view.sync(111) })
+		sent = w.send()
+		w.wrote(w.api.write("ns/a", "uid", false), sent)
+		time.AfterFunc(time.Millisecond, func() { w.view.show(112) })
 		w.requireProven(w.prove(time.Now()), methodWait)
 		require.Empty(w, w.api.requests)
 

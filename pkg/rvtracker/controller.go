@@ -87,22 +87,25 @@ func (t *Tracker) ForController(name string, stores map[schema.GroupResource]Sto
 	return c
 }
 
-// Sent is how far a store had got when a write was sent. The zero value says nothing.
-type Sent struct{ at version }
+// Sent is what was known of a store and its resource when a write was sent. The zero value says nothing.
+type Sent struct {
+	// At is when it was sent.
+	At    time.Time
+	pos   version
+	token FenceToken
+}
 
-// Sending notes how far the store of resource has got, just before a write is sent, for Wrote.
+// Sending notes how far the store of resource has got, just before a write is sent, for Wrote and Source.ObserveWrite.
 func (c *Controller) Sending(resource schema.GroupResource) Sent {
 	s := c.sources[resource]
 	if s == nil {
 		return Sent{}
 	}
 	s.poll()
-	if lo := s.cur.Load(); lo != bigLo {
-		return Sent{version{lo: lo}}
-	}
+	now := c.t.opts.Clock.Now()
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
-	return Sent{s.pos()}
+	return Sent{At: now, pos: s.pos(), token: s.token()}
 }
 
 // Suspect reports whether rv, the answer to a write, is not above what the store had when that was sent.
@@ -111,7 +114,7 @@ func (s Sent) Suspect(rv string) bool {
 	return ok && s.suspect(v)
 }
 
-func (s Sent) suspect(v version) bool { return !s.at.isZero() && !s.at.less(v) }
+func (s Sent) suspect(v version) bool { return !s.pos.isZero() && !s.pos.less(v) }
 
 // WroteAt is Wrote for a write of which is not known when it was sent.
 func (c *Controller) WroteAt(name types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, rv string) {

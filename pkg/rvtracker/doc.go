@@ -37,7 +37,8 @@
 // the same record, it awaits the fence instead, which is past all of them; so does
 // a delete, whose object may have come back to life. If the store still shows the
 // time before the rewind, nobody may trust it until a list replaces its content: events
-// that were queued before the rewind may still come. If the server answers fences for
+// that were queued before the rewind may still come. A store below the fence is no exception, unless it went
+// back to there: the server may have been restored to before that. If the server answers fences for
 // Options.MaxWait and no list comes, the store is trusted all the same.
 //
 // A write whose RV the store already has is normal: the event came before the

@@ -13,12 +13,10 @@ import (
 // what was known when the fence was sent, because only that is evidence: a
 // consistent read cannot return less than an RV that was seen before it began.
 type FenceToken struct {
-	src         *Source
-	seq         uint32
-	epoch       uint64
-	regressions uint64
-	pos         version // of the store
-	top         version // the highest RV known to have been live in this epoch
+	src   *Source
+	seq   uint32
+	epoch uint64
+	top   version // the highest RV known to have been live in this epoch
 }
 
 // verdict is what the tracker made of a fence.
@@ -39,35 +37,94 @@ const (
 // is sent. A token that is never used costs nothing.
 func (s *Source) BeginFence() FenceToken {
 	s.poll()
+	epoch, held := s.shows()
+	shown, ok := parseVersion(s.store.LastStoreSyncResourceVersion())
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
-	return s.beginFence()
+	tok := s.beginFence()
+	if ok && !held && epoch == tok.epoch {
+		tok.top = maxVersion(tok.top, shown) // The store may be about to tell of it.
+	}
+	return tok
 }
 
 func (s *Source) beginFence() FenceToken {
 	s.settleLocked()
 	s.t.fenceSeq++
-	tok := FenceToken{src: s, seq: s.t.fenceSeq, epoch: s.epoch, regressions: s.regressions, pos: s.pos(), top: s.live}
+	return s.token()
+}
+
+func (s *Source) token() FenceToken {
+	tok := FenceToken{src: s, seq: s.t.fenceSeq, epoch: s.epoch, top: s.live}
 	if !s.held {
-		tok.top = maxVersion(tok.top, maxVersion(tok.pos, s.floor))
+		tok.top = maxVersion(tok.top, maxVersion(s.pos(), s.floor))
 	}
 	return tok
+}
+
+// shows says in which epoch the source is, and whether its store shows the one before.
+func (s *Source) shows() (epoch uint64, held bool) {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	return s.epoch, s.held
 }
 
 // ObserveFence feeds the answer to a fence, whoever took it. An rv below what the
 // store had, a controller had written or another fence had returned before this
 // one began proves a rewind: a new epoch begins, records that cannot be fulfilled any more are dropped,
 // their owners woken, and if the store still shows the time before the rewind,
-// every owner of every controller that reads it waits until it is relisted. An error says that the answer
-// counts for nothing; it wraps ErrUnprovable if the rv cannot be compared.
-func (s *Source) ObserveFence(token FenceToken, rv string) error {
+// every owner of every controller that reads it waits until it is relisted. It returns the epoch that the answer is of.
+// An error says that the answer counts for nothing; it wraps ErrUnprovable if the rv cannot be compared.
+func (s *Source) ObserveFence(token FenceToken, rv string) (epoch uint64, err error) {
 	switch s.observeFence(token, rv) {
+	case verdictConsistent:
+		return token.epoch, nil
+	case verdictRewind:
+		return token.epoch + 1, nil
 	case verdictIncomparable:
-		return fmt.Errorf("fence of %s at resource version %q: %w", s.resource, rv, ErrUnprovable)
-	case verdictOutdated:
-		return fmt.Errorf("fence of %s: %w", s.resource, errOutdated)
+		return 0, fmt.Errorf("fence of %s at resource version %q: %w", s.resource, rv, ErrUnprovable)
 	}
-	return nil
+	return 0, fmt.Errorf("fence of %s: %w", s.resource, errOutdated)
+}
+
+// ObserveWrite feeds the answer to a write of the source's resource that was made at rv, which is past all that was known
+// when it was sent. It returns the epoch that the answer is of, or false if the answer counts for nothing. An rv that is not
+// past what was known is a sign that the server was rewound, and a fence is asked for.
+func (s *Source) ObserveWrite(sent Sent, rv string) (epoch uint64, ok bool) {
+	v, ok := parseVersion(rv)
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	switch {
+	case !ok || sent.token.src != s || sent.token.epoch != s.epoch || s.unregistered:
+		return 0, false
+	case !sent.token.top.less(v):
+		s.askFence()
+		return 0, false
+	}
+	s.live = maxVersion(s.live, v)
+	return s.epoch, true
+}
+
+// ServerAt tells that the server was seen at rv in an epoch. It reports false if that has ended.
+func (s *Source) ServerAt(epoch uint64, rv string) bool {
+	v, ok := parseVersion(rv)
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	if !ok || epoch != s.epoch {
+		return false
+	}
+	s.live = maxVersion(s.live, v)
+	return true
+}
+
+// Epoch returns the number of rewinds proven so far. The store is trusted unless it may show what was before the last of them, or
+// before one that another resource has shown: then it is not trusted until a list has replaced its content, whatever Options.MaxWait
+// lets owners do. Read before the store's RV, it tells of what that RV is.
+func (s *Source) Epoch() (epoch uint64, trusted bool) {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	s.settleLocked()
+	return s.epoch, !s.held && !s.doubted
 }
 
 func (s *Source) observeFence(token FenceToken, rv string) verdict {
@@ -146,19 +203,18 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 		"epoch", s.epoch, "live", v.String(), "store", s.pos().String())
 
 	known := s.doubted && !s.doubt.self // It is the rewind that the doubt was about.
+	relisted := s.relistedBelow(v, known)
 	s.endDoubt()
 	if !known {
 		t.rewound(s, now)
 	}
 
-	// Has the store gone back with the server? If it regressed since the fence
-	// began it was relisted, and if it is at or below the fence it has been before.
 	switch {
 	case s.held:
-	case v.less(token.pos) && s.regressions == token.regressions:
-		s.hold()
-	default:
+	case relisted:
 		s.floor = version{}
+	default:
+		s.hold()
 	}
 	s.settleLocked()
 	s.expel(token, v)
@@ -206,6 +262,13 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	s.setGate()
 	s.touch()
 	s.needFence = false
+}
+
+// relistedBelow reports whether the store has gone back with the server that is at v now: it shows less than it did, or, in a doubt about
+// this rewind, a list. That it is below v says nothing: the server may have been restored to before that.
+func (s *Source) relistedBelow(v version, known bool) bool {
+	pos := s.pos()
+	return pos.isZero() || !v.less(pos) && (!s.floor.isZero() || known && s.renewed(s.doubt.at))
 }
 
 // prove notes the first fence of this epoch begun after each delete.

@@ -26,7 +26,6 @@ import (
 // The sequential specification of one owner on one source.
 type specState struct {
 	pos, floor int
-	regressed  int // how often
 	pending    int
 	before     bool // the last write was recorded before the fence under way
 	lower      bool
@@ -34,13 +33,13 @@ type specState struct {
 	parked     bool
 	held       bool
 
-	tokPos, tokTop, tokRegressed int
-	live                         int
+	tokTop, live int
 }
 
 type specOp struct {
 	kind string // write, observe, clear, begin, answer, ensure, wake, end
 	rv   int
+	list bool // it is a list that is observed
 }
 
 func (s specState) usable() bool { return s.floor == 0 && !s.held }
@@ -70,15 +69,13 @@ func specStep(state, input, output any) (bool, any) {
 		}
 	case "observe":
 		if op.rv < s.pos {
-			s.regressed++
 			if s.held {
 				s.held = false
 			} else if s.pos > s.floor {
 				s.floor = s.pos
 			}
-		} else if op.rv > s.pos {
-			s.held = false
 		}
+		s.held = s.held && !op.list
 		s.pos = op.rv
 		if s.pos >= s.floor {
 			s.floor = 0
@@ -88,7 +85,7 @@ func specStep(state, input, output any) (bool, any) {
 		s.pending, s.lower, s.waiting = 0, false, false
 	case "begin":
 		s.before = true
-		s.tokPos, s.tokTop, s.tokRegressed = s.pos, s.live, s.regressed
+		s.tokTop = s.live
 		if !s.held {
 			s.tokTop = max(s.live, s.pos, s.floor)
 		}
@@ -99,8 +96,8 @@ func specStep(state, input, output any) (bool, any) {
 			break
 		}
 		s.live = op.rv
-		if op.rv < s.tokPos && s.regressed == s.tokRegressed && !s.held {
-			s.held = true
+		if !s.held {
+			s.held = s.floor == 0 || op.rv < s.pos
 		}
 		s.floor = 0
 		if lost {
@@ -195,7 +192,7 @@ func recordHistory(seed uint64, f faults) []porcupine.Operation {
 	s := c.sources[pods]
 	uid := types.UID("u")
 	write := func(client, rv int) {
-		do(client, specOp{"write", rv}, func() any {
+		do(client, specOp{kind: "write", rv: rv}, func() any {
 			if !hit(&f.writes, f.dropWrite) {
 				c.WroteAt(dsA, uid, pods, strconv.Itoa(rv))
 			}
@@ -203,12 +200,12 @@ func recordHistory(seed uint64, f faults) []porcupine.Operation {
 		})
 	}
 	observe := func(rv int) {
-		do(0, specOp{"observe", rv}, func() any { s.Observe(strconv.Itoa(rv)); return nil })
+		do(0, specOp{kind: "observe", rv: rv}, func() any { s.Observe(strconv.Itoa(rv)); return nil })
 	}
 	fence := func(rv int) {
 		var tok FenceToken
-		do(0, specOp{"begin", 0}, func() any { tok = s.BeginFence(); return nil })
-		do(0, specOp{"answer", rv}, func() any {
+		do(0, specOp{kind: "begin"}, func() any { tok = s.BeginFence(); return nil })
+		do(0, specOp{kind: "answer", rv: rv}, func() any {
 			if !hit(&f.fences, f.dropFence) {
 				s.ObserveFence(tok, strconv.Itoa(rv))
 			}
@@ -274,7 +271,11 @@ func recordHistory(seed uint64, f faults) []porcupine.Operation {
 	})
 	wg.Wait()
 	fence(95) // drops what is left of the old epoch
-	observe(96)
+	do(0, specOp{kind: "observe", rv: 96, list: true}, func() any {
+		s.beginReplace()
+		s.Observe("96")
+		return nil
+	})
 	for range 2 {
 		fence(97)
 	}

@@ -339,15 +339,12 @@ func (m *model) settle(t failer) {
 	for len(m.responses) > 0 {
 		m.respond(0)
 	}
-	for i := range m.stores {
-		m.relist(i, m.servers[i].live)
-	}
 	for range 3 {
 		for i := range m.stores {
 			m.beginFence(i)
 			m.answerFence(i)
 			m.servers[i].live++
-			m.show(i, m.servers[i].live)
+			m.relist(i, m.servers[i].live)
 		}
 		m.clock.Step(time.Minute)
 		m.tracker.tick()

@@ -161,6 +161,8 @@ func TestALowerWriteOutlivesTheRecordItHidIn(t *testing.T) {
 	b.c.WroteAt(dsA, "u", pods, "61") // new epoch: 61 is not in the store yet
 	requireNotReady(t, b.c.EnsureReady(dsA))
 	require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "62"))
+	require.Equal(t, whyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why, "40 may be of the history that is gone")
+	b.pods.relist("61", nil)
 	require.Equal(t, "62", requireNotReady(t, b.c.EnsureReady(dsA)).AwaitedRV)
 	b.pods.apply("62")
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
@@ -175,6 +177,7 @@ func TestARewindBetweenTwoWritesKeepsTheFirst(t *testing.T) {
 	requireNotReady(t, b.c.EnsureReady(dsA))
 	s := b.source(pods)
 	require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "105"))
+	b.pods.relist("100", nil)
 	require.Equal(t, "105", requireNotReady(t, b.c.EnsureReady(dsA)).AwaitedRV)
 	require.Empty(t, b.takeWoken())
 	b.pods.apply("105")
@@ -235,6 +238,78 @@ func TestASuspectWriteWaitsForAFence(t *testing.T) {
 	}
 }
 
+// A server that was restored to below what the store shows, and has grown past that since, is not one that the store follows.
+func TestAStoreBelowTheFenceIsNotTrusted(t *testing.T) {
+	b := newBench(t, Options{})
+	s := b.source(pods)
+	b.pods.apply("100")
+	require.Equal(t, verdictConsistent, s.observeFence(s.BeginFence(), "160"))
+	_, trusted := s.Epoch()
+	require.True(t, trusted)
+	require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "120"))
+	epoch, trusted := s.Epoch()
+	require.Equal(t, uint64(1), epoch)
+	require.False(t, trusted)
+	b.pods.apply("121")
+	require.Equal(t, whyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	b.pods.relist("122", nil)
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
+	_, trusted = s.Epoch()
+	require.True(t, trusted)
+}
+
+// The store has it, and tells of it in a moment.
+func TestAFenceKnowsWhatTheStoreHas(t *testing.T) {
+	b := newBench(t, Options{})
+	s := b.source(pods)
+	b.pods.apply("100")
+	b.pods.set("110", nil)
+	tok := s.BeginFence()
+	require.Equal(t, verdictRewind, s.observeFence(tok, "105"))
+	b.pods.set("111", nil)
+	require.Equal(t, verdictConsistent, s.observeFence(s.BeginFence(), "106"), "it is of the history that is gone")
+}
+
+func TestTheAnswerToAWriteIsAFence(t *testing.T) {
+	f := &fakeFencer{rv: "62"}
+	b := newBench(t, Options{Fencer: f})
+	s := b.source(pods)
+	b.pods.apply("100")
+	early := b.c.Sending(pods)
+	epoch, ok := s.ObserveWrite(b.c.Sending(pods), "110")
+	require.True(t, ok)
+	require.Zero(t, epoch)
+	_, ok = s.ObserveWrite(early, "105")
+	require.True(t, ok, "it was sent before the other was answered")
+	for name, tc := range map[string]struct {
+		sent Sent
+		rv   string
+	}{
+		"of another resource":    {b.c.Sending(sets), "120"},
+		"of none":                {b.c.Sending(widgets), "120"},
+		"cannot be compared":     {early, "opaque"},
+		"known when it was sent": {b.c.Sending(pods), "110"},
+	} {
+		_, ok = s.ObserveWrite(tc.sent, tc.rv)
+		require.False(t, ok, name)
+	}
+	b.safety(time.Second)
+	require.Equal(t, []schema.GroupResource{pods}, f.calls, "the last is a sign of a rewind")
+	require.Equal(t, 1, b.metrics.count("rewind"))
+	_, ok = s.ObserveWrite(early, "120")
+	require.False(t, ok, "it was sent in another epoch")
+}
+
+func TestTheServerWasSeen(t *testing.T) {
+	b := newBench(t, Options{})
+	s := b.source(pods)
+	b.pods.apply("100")
+	require.True(t, s.ServerAt(0, "180"))
+	require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "170"))
+	require.False(t, s.ServerAt(0, "190"))
+	require.False(t, s.ServerAt(1, "opaque"))
+}
+
 func (b *bench) takeWokenNow() []types.NamespacedName {
 	w := b.woken
 	b.woken = nil
@@ -275,6 +350,11 @@ func TestSafetyTimer(t *testing.T) {
 	b.safety(30 * time.Second)
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWokenNow())
 	require.Equal(t, 1, b.metrics.count("rewind"))
+	require.Equal(t, whyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	b.pods.relist("9", nil)
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	b.safety(time.Second) // The list is past what the store was at.
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWokenNow())
 	require.NoError(t, b.c.EnsureReady(dsA))
 }
 

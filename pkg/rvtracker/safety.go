@@ -274,7 +274,7 @@ func (t *Tracker) fence(ctx context.Context, f pendingFence) {
 	rv, err := t.opts.Fencer.Fence(ctx, f.resource)
 	if err == nil {
 		for _, tok := range f.tokens {
-			if failed := tok.src.ObserveFence(tok, rv); errors.Is(failed, ErrUnprovable) {
+			if _, failed := tok.src.ObserveFence(tok, rv); errors.Is(failed, ErrUnprovable) {
 				err = failed
 			}
 		}

@@ -41,13 +41,12 @@ type Source struct {
 	replacing atomic.Bool
 
 	// Guarded by Tracker.mu.
-	epoch       uint64
-	regressions uint64
-	blocked     bool // as last told to users
-	users       []*Controller
-	side        []*record
-	records     int
-	// live is the highest RV that a fence has returned in this epoch.
+	epoch   uint64
+	blocked bool // as last told to users
+	users   []*Controller
+	side    []*record
+	records int
+	// live is the highest RV that the server was seen at in this epoch, by fences, writes and bookmarks.
 	live version
 
 	needFence    bool
@@ -150,7 +149,6 @@ func (s *Source) move(v version) {
 // that reads this store waits until it is back where it was, and a fence is asked
 // for at once to tell the two apart.
 func (s *Source) regress(was version) {
-	s.regressions++
 	s.t.opts.Metrics.Regression(s.resource)
 	if s.held {
 		// The relist that was waited for after a rewind.

@@ -54,12 +54,12 @@ func (c *probed) judge(proof freshness.Proof, proven bool, received string, now 
 		return Unknown, reasonNotFound, "the server does not serve the resource"
 	case c.stored == "":
 		return Unknown, ReasonNotSynced, "the informer has not finished its first list"
-	case c.rewound && !proven:
+	case !proven && proof.Reason == freshness.ReasonRewind:
 		return Stalled, ReasonRewind, "the server's resource versions went backward and the informer has not relisted"
 	case newest.TakenAt.IsZero() && c.failures == 0:
 		return Unknown, ReasonNotProbed, "no fence has been taken yet"
 	case proven && c.failures < 2 && now.Sub(proof.At) <= knownFor && !newest.TakenAt.IsZero() && !proof.At.Before(newest.TakenAt) && !c.lacksSince(newest):
-		c.missing, c.missed, c.late, c.undecided, c.rewound = "", 0, time.Time{}, 0, false
+		c.missing, c.missed, c.late, c.undecided = "", 0, time.Time{}, 0
 		if freshness.Less(c.stored, newest.ResourceVersion) {
 			return Quiet, "", ""
 		}

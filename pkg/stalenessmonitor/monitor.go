@@ -212,16 +212,6 @@ func (m *Monitor) Objects(gvr schema.GroupVersionResource) int {
 	return len(c.informer.GetStore().ListKeys())
 }
 
-// Rewound tells that the server's resource versions of a resource went backward.
-func (m *Monitor) Rewound(gvr schema.GroupVersionResource) {
-	m.mu.Lock()
-	c := m.caches[gvr]
-	m.mu.Unlock()
-	if c != nil {
-		c.rewind()
-	}
-}
-
 // Fenced tells of a fence that was taken, by whomever. A cache is asked about when its last proof has become too old,
 // so a fence that somebody's proof needed stands in for one of the monitor's if the cache passes it.
 func (m *Monitor) Fenced(gvr schema.GroupVersionResource, f freshness.Fence) {

@@ -443,22 +443,39 @@ func TestUnansweredIsNotCalledFresh(t *testing.T) {
 
 func TestRewind(t *testing.T) {
 	w := newWorld()
-	run(t, w, func(m *Monitor, _ *counts, look func() Cache) {
+	run(t, w, func(_ *Monitor, _ *counts, look func() Cache) {
 		busy(w, 10*time.Second)
 		w.set(func(w *world) {
 			w.server, w.changed, w.fences, w.quietUpTo = 50, 50, nil, 0
 			w.failure = &freshness.Error{Resource: pods, Reason: freshness.ReasonRewind, Err: errors.New("rewound")}
+			w.epoch, w.rewound = w.epoch+1, true
 		})
-		m.Rewound(pods)
 		time.Sleep(time.Second)
 		got := look()
 		require.Equal(t, Stalled, got.State)
 		require.Equal(t, ReasonRewind, got.Reason)
 		require.Zero(t, got.Proven, "there is no bound")
-		w.set(func(w *world) { w.stored, w.received, w.failure = 50, 50, nil })
+		w.set(func(w *world) { w.stored, w.received, w.failure, w.rewound = 50, 50, nil, false })
 		busy(w, time.Minute)
 		require.Equal(t, Fresh, look().State)
 	})
+}
+
+// What was known of a history that is gone says nothing: what the cache gets next is below an old fence, and not late for that.
+func TestNothingIsKeptAcrossEpochs(t *testing.T) {
+	c := &probed{m: New(Options{}), gvr: pods}
+	sent := time.Now()
+	c.fenced(t.Context(), freshness.Fence{ResourceVersion: "100", TakenAt: sent})
+	c.fenced(t.Context(), freshness.Fence{ResourceVersion: "110", TakenAt: sent.Add(2 * time.Second)})
+	c.missing, c.missed, c.late = "105", 1, sent
+	// It found the rewind, though another was sent after it.
+	found := freshness.Fence{ResourceVersion: "50", TakenAt: sent.Add(time.Second), Epoch: 1}
+	c.fenced(t.Context(), found)
+	require.Equal(t, found, c.fences[0].Fence)
+	require.Zero(t, c.fences[1])
+	require.Empty(t, c.missing)
+	require.Zero(t, c.missed)
+	require.Zero(t, c.late)
 }
 
 func TestNotSyncedIsNotAsked(t *testing.T) {

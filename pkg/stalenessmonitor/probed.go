@@ -82,7 +82,6 @@ type probed struct {
 	failures, undecided       int
 	failure, failureErr       string
 	undecidedFor, undecidedBy string
-	rewound                   bool
 	backlog                   backlog
 	history                   []Sample
 }
@@ -133,6 +132,11 @@ func (c *probed) count() {
 
 func (c *probed) fenced(ctx context.Context, f freshness.Fence) {
 	c.mu.Lock()
+	if f.Epoch != c.fences[0].Epoch {
+		// What is known is of a history that is gone.
+		c.missing, c.missed, c.late = "", 0, time.Time{}
+		c.fences = [2]answeredFence{}
+	}
 	if !f.TakenAt.After(c.fences[0].TakenAt) {
 		c.mu.Unlock()
 		return
@@ -163,15 +167,6 @@ func (c *probed) found(ctx context.Context, proof freshness.Proof) {
 		c.m.opts.Lost(c.gvr)
 	}
 	c.sample(ctx)
-}
-
-// rewind forgets what was of the history that is gone.
-func (c *probed) rewind() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.rewound = true
-	c.missing, c.missed, c.late = "", 0, time.Time{}
-	c.fences = [2]answeredFence{}
 }
 
 // sample looks at how far the store is. An event that the store gets although a fence had passed it more

@@ -40,6 +40,8 @@ type world struct {
 	size             int
 	fences           []freshness.Fence
 	quietUpTo        int
+	epoch            uint64 // of the server
+	rewound          bool   // since the cache was listed
 	failure          *freshness.Error
 	answerAfter      time.Duration // of fences and lists
 	answerWatchAfter time.Duration
@@ -157,7 +159,7 @@ func (w *world) Fence(context.Context, schema.GroupVersionResource) (freshness.F
 	if w.failure != nil {
 		return freshness.Fence{}, w.failure
 	}
-	f := freshness.Fence{ResourceVersion: rv(w.server), TakenAt: time.Now()}
+	f := freshness.Fence{ResourceVersion: rv(w.server), TakenAt: time.Now(), Epoch: w.epoch}
 	w.note(f)
 	if w.size == 0 && w.stored >= w.changed {
 		w.quietUpTo = w.server // That nothing comes is the proof.
@@ -178,6 +180,9 @@ func (w *world) Known(schema.GroupVersionResource) (freshness.Proof, bool) {
 }
 
 func (w *world) known() (freshness.Proof, bool) {
+	if w.rewound {
+		return freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonRewind}, false
+	}
 	for i := len(w.fences) - 1; i >= 0; i-- {
 		f := w.fences[i]
 		if freshness.Passed(rv(w.stored), f.ResourceVersion) || freshness.Passed(rv(w.quietUpTo), f.ResourceVersion) {
@@ -210,7 +215,7 @@ func (w *world) ProveByList(_ context.Context, gvr schema.GroupVersionResource, 
 		return freshness.Proof{Outcome: freshness.Unknown, Reason: w.failure.Reason, Err: w.failure.Err}, nil
 	}
 	upTo, changed := w.server, w.changed
-	f := freshness.Fence{ResourceVersion: rv(upTo), TakenAt: time.Now()}
+	f := freshness.Fence{ResourceVersion: rv(upTo), TakenAt: time.Now(), Epoch: w.epoch}
 	w.note(f)
 	w.mu.Unlock()
 	w.m.Fenced(gvr, f)

@@ -39,7 +39,7 @@ type Store interface {
 	// Deleted has the owner wait until the cache shows the object gone or terminating.
 	Deleted(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, key types.NamespacedName, uid types.UID)
 	// Fenced says at which version a write was made, and when it was sent: whatever was committed before has a lower one.
-	Fenced(resource schema.GroupResource, rv string, sent time.Time)
+	Fenced(resource schema.GroupResource, rv string, sent rvtracker.Sent)
 	// Recorded says that a write was recorded, and whether it created something.
 	Recorded(owner types.NamespacedName, created bool)
 	// Untracked says that a write could not be recorded, so that nothing waits for it.
@@ -78,7 +78,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !ok {
 		return r.next.RoundTrip(req) // It is upstream's.
 	}
-	w := ownerWrite{owner: owner, store: store, req: req, info: r.at.resource(req), sent: time.Now()}
+	w := ownerWrite{owner: owner, store: store, req: req, info: r.at.resource(req)}
 	var sent rvtracker.Sent // How far the cache has got that will show the write.
 	if w.info != nil {
 		sent = store.Sending(w.resource())
@@ -150,7 +150,6 @@ type ownerWrite struct {
 	store Store
 	req   *http.Request
 	info  *request.RequestInfo // nil: the path names no resource
-	sent  time.Time
 }
 
 func (w ownerWrite) resource() schema.GroupResource {
@@ -265,7 +264,7 @@ func (w ownerWrite) record(sent rvtracker.Sent, contentType string, body []byte)
 	}
 	w.store.Wrote(w.owner.Name, w.owner.UID, w.resource(), got.ObjectMeta, sent)
 	if w.madeAt(got.ResourceVersion) {
-		w.store.Fenced(w.resource(), got.ResourceVersion, w.sent)
+		w.store.Fenced(w.resource(), got.ResourceVersion, sent)
 	}
 	return nil
 }

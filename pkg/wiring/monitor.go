@@ -38,7 +38,7 @@ func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalen
 			klog.FromContext(w.ctx).Info("A cache lacks a change that it has passed, and that no watch will bring; its informer relists", "resource", gvr, "watches", n)
 		},
 	})
-	w.proofs.prover.Tell(m)
+	w.proofs.prover.Tell(m.Fenced)
 	w.mu.Lock()
 	w.monitor, w.watches = m, watches
 	w.mu.Unlock()

@@ -153,9 +153,9 @@ func (p *proofs) Known(resource schema.GroupResource) (freshness.Proof, bool) {
 }
 
 // Wrote implements consistencystore.Prover.
-func (p *proofs) Wrote(resource schema.GroupResource, rv string, sent time.Time) {
+func (p *proofs) Wrote(resource schema.GroupResource, rv string, sent rvtracker.Sent) {
 	if gvr, ok := p.prover.Lookup(resource); ok {
-		p.prover.AddFence(context.Background(), gvr, freshness.Fence{ResourceVersion: rv, TakenAt: sent})
+		p.prover.Wrote(context.Background(), gvr, rv, sent)
 	}
 }
 
