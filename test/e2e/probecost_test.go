@@ -83,7 +83,7 @@ func (r *run) readsOf(ctx context.Context, name string, arm controlplane.Arm, mo
 	defer func() { gomega.Expect(kcm.Stop()).To(gomega.Succeed()) }()
 	r.nodesCounted(ctx, smokeNodes)
 	if monitor {
-		gomega.Expect(rig.Wait(ctx, patience, "the page to show all definitions", func() (bool, error) {
+		gomega.Expect(rig.Wait(ctx, 10*time.Minute, "the page to show all definitions", func() (bool, error) {
 			return len(readStalenessz(ctx, r).Caches) > definitions+50, nil
 		})).To(gomega.Succeed())
 	}

@@ -52,8 +52,8 @@ type Record struct {
 	Digests map[model.Owner]string
 	// Unjustified are the destructive writes that nothing at the server called for.
 	Unjustified []Violation
-	// Robbed are the namespaces in which podgc deleted pods for which it had no reason: whoever a quota refuses has more room there then. And they are the
-	// volumes that were detached without one, or too early: the next pod has them sooner.
+	// Robbed are the namespaces in which podgc deleted pods, or a quota's value fell, without a reason: whoever a quota refuses has more room there
+	// then. And they are the volumes that were detached without one, or too early: the next pod has them sooner.
 	Robbed map[string]bool
 	// Waits are those of our side at the end.
 	Waits []string

@@ -82,10 +82,16 @@ func (j *Judge) judgeValues(truth model.Truth, r *model.Resource, old, now model
 		}
 		d := dueOf(truth, value, v.ended)
 		d.at = at
-		if series := v.due[value]; len(series) == 0 || series[len(series)-1].low != d.low || series[len(series)-1].high != d.high {
+		series := v.due[value]
+		var was due
+		if len(series) > 0 {
+			was = series[len(series)-1]
+		}
+		if len(series) == 0 || was.low != d.low || was.high != d.high {
 			v.due[value] = append(series, d)
 		}
-		if value.Of == "ended" && d.high > 0 {
+		// They may have been too many until this very change.
+		if value.Of == "ended" && (d.high > 0 || was.high > 0) {
 			v.over = at
 		}
 		published, known := publishedOf(truth, value)
@@ -146,6 +152,7 @@ func (j *Judge) judgeWrite(value schedule.Value, r *model.Resource, old, now mod
 		was, known := before[corev1.ResourceName(value.Of)]
 		is, published := after[corev1.ResourceName(value.Of)]
 		if n := int(is.Value()); published && n < low && (!known || is.Cmp(was) < 0) {
+			j.record.Robbed[value.Namespace] = true
 			j.unjustified("quota", "at %s %s falls from %s to %d, in use are %d", late, value, was.String(), n, low)
 		}
 	case schedule.BudgetValue:
