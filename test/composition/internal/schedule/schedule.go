@@ -141,6 +141,11 @@ func (s Schedule) Has(a Action) bool {
 	return slices.ContainsFunc(s.Steps, func(step Step) bool { return step.Action == a })
 }
 
+// HasFor reports whether a step does that to a resource.
+func (s Schedule) HasFor(a Action, resource string) bool {
+	return slices.ContainsFunc(s.Steps, func(step Step) bool { return step.Action == a && step.Target == resource })
+}
+
 // Load reads a schedule from a file.
 func Load(path string) (Schedule, error) {
 	var s Schedule
