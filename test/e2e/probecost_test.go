@@ -83,8 +83,8 @@ func (r *run) readsOf(ctx context.Context, name string, arm controlplane.Arm, mo
 	defer func() { gomega.Expect(kcm.Stop()).To(gomega.Succeed()) }()
 	r.nodesCounted(ctx, smokeNodes)
 	if monitor {
-		gomega.Expect(rig.Wait(ctx, 10*time.Minute, "the page to show all definitions", func() (bool, error) {
-			return len(readStalenessz(ctx, r).Caches) > definitions+50, nil
+		gomega.Expect(rig.Wait(ctx, patience, "the page to count all definitions", func() (bool, error) {
+			return readStalenessz(ctx, r).CachesTotal > definitions+50, nil
 		})).To(gomega.Succeed())
 	}
 	time.Sleep(time.Minute) // The garbage collector and quota list what is there every 30 s.
