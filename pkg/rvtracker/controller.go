@@ -379,7 +379,7 @@ func (s *Source) kind(r *record) Why {
 	switch {
 	case s.held && !s.pardoned:
 		return whyRelist
-	case s.doubted:
+	case s.doubted && !s.pardoned:
 		return whyDoubt
 	case !s.floor.isZero():
 		return whyRegressed

@@ -39,7 +39,8 @@
 // time before the rewind, nobody may trust it until a list replaces its content: events
 // that were queued before the rewind may still come. A store below the fence is no exception, unless it went
 // back to there: the server may have been restored to before that. If the server answers fences for
-// Options.MaxWait and no list comes, the store is trusted all the same.
+// Options.MaxWait and no list comes, owners go on with the store all the same; Source.Epoch does not trust it before that. The
+// list is asked for again, more and more rarely.
 //
 // A write whose RV the store already has is normal: the event came before the
 // response. It is satisfied at once, unless the store had that RV before the request

@@ -114,8 +114,10 @@ func (t *Tracker) spread(from *Source, now time.Time) {
 
 // beDoubted begins a doubt: about all that the store shows, or, if it was relisted, about that list.
 func (s *Source) beDoubted(relisted bool) {
-	s.doubted, s.replaced = true, relisted
-	s.doubt = doubt{since: s.t.opts.Clock.Now(), at: s.pos(), seq: s.t.fenceSeq, self: relisted}
+	now := s.t.opts.Clock.Now()
+	s.doubted, s.replaced, s.pardoned = true, relisted, false
+	s.doubt = doubt{since: now, at: s.pos(), seq: s.t.fenceSeq, self: relisted}
+	s.relistDue = now.Add(s.t.opts.Recheck)
 	s.askFence()
 }
 
@@ -128,4 +130,19 @@ func (s *Source) trust() {
 	}
 }
 
-func (s *Source) endDoubt() { s.doubted, s.doubt, s.replaced = false, doubt{}, false }
+func (s *Source) endDoubt() {
+	if s.doubted {
+		s.doubted, s.doubt, s.replaced, s.pardoned = false, doubt{}, false, false
+	}
+}
+
+// relistAgain asks for the list that is waited for, if it was asked for long ago: that may have come to nothing, or not been done, as it
+// was too soon after another.
+func (s *Source) relistAgain(now time.Time) {
+	waits := s.held || s.doubted && !s.doubt.self
+	if s.t.opts.OnRewindOf == nil || !waits || now.Before(s.relistDue) || !s.relists.take(now) {
+		return
+	}
+	s.relistDue = now.Add(s.t.opts.Recheck)
+	s.t.call(func(error) { s.t.opts.OnRewindOf(s.resource) }, nil)
+}

@@ -222,6 +222,88 @@ func TestAListAheadOfAHoldIsLookedAt(t *testing.T) {
 	}
 }
 
+// The fence that shows the rewind was sent before the list: the list is past it. Nobody asks for another list, so a fence has to do.
+func TestAListThatOutrunsTheFenceIsLookedAt(t *testing.T) {
+	for name, live := range map[string]string{"of the new epoch": "64", "of the old one": "61"} {
+		t.Run(name, func(t *testing.T) {
+			fencer := restoredFencer{pods: "62", sets: live}
+			b, relists := rewound(t, fencer, "99")
+			s := b.source(sets)
+			tok := s.BeginFence()
+			b.sets.relist("63", nil)
+			require.Equal(t, verdictRewind, s.observeFence(tok, "62"))
+			b.pods.apply("63")
+			_, trusted := s.Epoch()
+			require.False(t, trusted, "the list may have been sent before the rewind")
+			b.safety(time.Second)
+			_, trusted = s.Epoch()
+			require.Equal(t, live == "64", trusted)
+			require.Equal(t, live == "64", b.c.EnsureReady(dsA) == nil)
+			if live == "61" {
+				b.safety(5 * time.Second)
+				require.Equal(t, 2, *relists, "a rewind again")
+			}
+		})
+	}
+}
+
+// Whatever MaxWait lets owners do: what a cache shows that was not listed since a rewind proves nothing.
+func TestADoubtedStoreThatIsUsedIsNotTrusted(t *testing.T) {
+	live := restoredFencer{pods: "62", sets: "99"}
+	b, relists := rewound(t, live, "99")
+	live[pods] = "63"
+	b.pods.apply("63")
+	for range 12 {
+		b.safety(30 * time.Second)
+	}
+	require.NoError(t, b.c.EnsureReady(dsA))
+	s := b.source(sets)
+	_, trusted := s.Epoch()
+	require.False(t, trusted)
+	require.True(t, s.Reached("99"))
+	b.c.WroteAt(dsA, "u", sets, "100")
+	require.Equal(t, whyWrite, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	b.sets.apply("100")
+	require.Equal(t, []types.NamespacedName{dsA}, b.takeWokenNow(), "it is used all the same")
+	b.c.WroteAt(dsA, "u", sets, "101")
+	requireNotReady(t, b.c.EnsureReady(dsA))
+
+	// What goes back now is not what the doubt was about.
+	live[sets] = "70"
+	b.safety(30 * time.Second)
+	b.safety(time.Second)
+	require.Equal(t, 2, b.metrics.count("rewind"))
+	require.Equal(t, whyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	b.sets.relist("71", nil)
+	_, trusted = s.Epoch()
+	require.True(t, trusted)
+	require.Equal(t, 1, *relists)
+}
+
+// A request to relist may come to nothing, or not be made as it is too soon after another.
+func TestAListIsAskedForAgain(t *testing.T) {
+	asked := map[schema.GroupResource]int{}
+	b := newBench(t, Options{Fencer: restoredFencer{pods: "62", sets: "99"}, OnRewind: func() {},
+		OnRewindOf: func(r schema.GroupResource) { asked[r]++ }})
+	b.pods.apply("100")
+	b.sets.apply("99")
+	b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62")
+	for range 3600 { // An hour
+		b.safety(time.Second)
+	}
+	for _, r := range []schema.GroupResource{pods, sets} {
+		require.GreaterOrEqual(t, asked[r], 12, r)
+		require.LessOrEqual(t, asked[r], 20, r)
+	}
+	b.pods.relist("63", nil)
+	b.sets.relist("99", nil)
+	clear(asked)
+	for range 3600 {
+		b.safety(time.Second)
+	}
+	require.Empty(t, asked)
+}
+
 func TestADoubtThatNothingCanSettleIsGivenUp(t *testing.T) {
 	b := newBench(t, Options{Fencer: &fakeFencer{err: ErrUnprovable}, OnRewind: func() {}})
 	b.pods.apply("100")

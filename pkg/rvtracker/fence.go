@@ -199,11 +199,12 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	s.epoch++
 	s.live = v
 	t.opts.Metrics.Rewind(s.resource)
+	s.needFence = false
 	t.info("Resource versions went backward; a new epoch begins", "resource", s.resource.String(),
 		"epoch", s.epoch, "live", v.String(), "store", s.pos().String())
 
-	known := s.doubted && !s.doubt.self // It is the rewind that the doubt was about.
-	relisted := s.relistedBelow(v, known)
+	known := s.doubted && !s.doubt.self && !s.doubt.fenced // It is the rewind that the doubt was about.
+	relisted, listed := s.relistedBelow(v, known), known && s.replaced
 	s.endDoubt()
 	if !known {
 		t.rewound(s, now)
@@ -213,8 +214,13 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	case s.held:
 	case relisted:
 		s.floor = version{}
+	case listed:
+		// The list is past the fence, which was sent before. No other one was asked for.
+		s.floor = version{}
+		s.relistedAhead(v)
 	default:
 		s.hold()
+		s.relistDue = now.Add(t.opts.Recheck)
 	}
 	s.settleLocked()
 	s.expel(token, v)
@@ -261,7 +267,6 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	}
 	s.setGate()
 	s.touch()
-	s.needFence = false
 }
 
 // relistedBelow reports whether the store has gone back with the server that is at v now: it shows less than it did, or, in a doubt about

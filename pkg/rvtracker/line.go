@@ -35,7 +35,7 @@ type line struct {
 	doubted bool
 	// tellsReplace, of a store: it tells of lists (Source.Replacing), and only one ends a hold or a doubt.
 	tellsReplace bool
-	// pardoned: it is used though it is held, because no list comes.
+	// pardoned: it is used though it is held or doubted, because no list comes.
 	pardoned bool
 	// replaced: a list has replaced the content since the line was held or doubted.
 	replaced bool
@@ -57,7 +57,7 @@ func (l *line) pos() version {
 }
 
 // usable says that positions of the line can be compared with awaited RVs.
-func (l *line) usable() bool { return (!l.held || l.pardoned) && !l.doubted && l.floor.isZero() }
+func (l *line) usable() bool { return (!l.held && !l.doubted || l.pardoned) && l.floor.isZero() }
 
 func (l *line) reached(v version) bool { return l.usable() && !l.pos().less(v) }
 
@@ -86,7 +86,7 @@ func (l *line) setGate() {
 		if l.renewed(l.heldAt) {
 			l.touch()
 		}
-	case l.doubted: // The fence that may end it touches the line.
+	case l.doubted && !l.pardoned: // The fence that may end it touches the line.
 	case !l.floor.isZero():
 		if !pos.less(l.floor) {
 			l.touch()

@@ -39,7 +39,8 @@ type Options struct {
 	// other may have one (an aggregated API, an etcd of its own): it is held, OnRewindOf is called for it, and core
 	// resources are asked. Calls are 5 s apart at least, and up to 5 min if they go on.
 	OnRewind func()
-	// OnRewindOf, if not nil, is called as OnRewind is, to have the caches of one resource relisted.
+	// OnRewindOf, if not nil, is called as OnRewind is, to have the caches of one resource relisted; and again for one that still
+	// waits for that.
 	OnRewindOf func(resource schema.GroupResource)
 	// SameStore, if not nil, says that a resource is in the core resources' etcd as a rule.
 	SameStore func(resource schema.GroupResource) bool

@@ -85,6 +85,7 @@ func (t *Tracker) tick() {
 		if !s.answering.IsZero() && now.Sub(s.answering) >= t.opts.MaxWait && (s.held || s.doubted) {
 			t.trustAnyway(s, "because the server answers no list")
 		}
+		s.relistAgain(now)
 	}
 	for _, c := range t.controllers {
 		if c.parked > 0 {
@@ -177,8 +178,7 @@ func (t *Tracker) abandon(s *Source, now time.Time) {
 // trustAnyway ends what holds a store's readers.
 func (t *Tracker) trustAnyway(s *Source, why string) {
 	t.info("Using a cache that may predate a rewind, "+why, "resource", s.resource.String())
-	s.floor, s.pardoned = version{}, s.held
-	s.endDoubt()
+	s.floor, s.pardoned = version{}, s.held || s.doubted
 	s.settleLocked()
 	s.setGate()
 	s.touch()

@@ -67,7 +67,8 @@ type Source struct {
 	givenUp      bool      // no proof came within MaxRelistHold, and none has since
 	proofAfter   time.Time // when it is given up: not before this
 	doubt        doubt
-	relists      pace // of this resource alone, after rewinds
+	relists      pace      // of this resource alone, after rewinds
+	relistDue    time.Time // when to ask for a list again
 	// unregistered: it is no longer one of the tracker's sources.
 	unregistered bool
 }
