@@ -57,6 +57,7 @@ func (r *resource) beginFence() begun {
 	b := begun{source: r.trackedBy()}
 	if b.source != nil {
 		b.token = b.source.BeginFence()
+		r.trusts() // Whatever doubt the answer ends has voided what was known before.
 	}
 	b.TakenAt = r.p.opts.Clock.Now()
 	return b

@@ -81,12 +81,15 @@ func (r *resource) concluded(proof Proof, f *failure) Proof {
 	return proof
 }
 
-// settled records a quiet proof for a fence, unless the store has left it already, or a rewind was found since. What
-// the proof reaches up to was the server's, like a fence: one below it that is sent from now on shows a rewind.
+// settled records a quiet proof for a fence, unless the store has left it already, or the fence is void: a rewind was found since,
+// or a doubt has begun. What the proof reaches up to was the server's, like a fence: one below it that is sent from now on shows a rewind.
 func (r *resource) settled(q quiet, fence Fence) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !q.covers(r.sample()) || !r.trusted && !q.exact || !r.source.ServerAt(fence.Epoch, q.upTo) {
+	covers := q.covers(r.sample())
+	void := len(r.fences) == 0 || fence.TakenAt.Before(r.fences[0].TakenAt)
+	trusted := r.trusted || q.exact && !Less(q.upTo, q.base)
+	if !covers || void || !trusted || !r.source.ServerAt(fence.Epoch, q.upTo) {
 		return false
 	}
 	r.quiet = q

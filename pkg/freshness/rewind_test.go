@@ -233,6 +233,71 @@ func TestADoubtedCacheProvesNothing(t *testing.T) {
 	})
 }
 
+// doubting is a cache during whose next fence another resource shows a rewind.
+type doubting struct {
+	*fakeView
+	doubt func()
+}
+
+func (v *doubting) LastStoreSyncResourceVersion() string {
+	if doubt := v.doubt; doubt != nil {
+		v.doubt = nil
+		doubt()
+	}
+	return v.fakeView.LastStoreSyncResourceVersion()
+}
+
+// doubtable is a world with a cache that can be doubted.
+func doubtable(t *testing.T, opts Options, f func(w *world, view *doubting, doubt func())) {
+	inWorld(t, opts, func(w *world) {
+		tracker := rvtracker.New(rvtracker.Options{OnRewind: func() {}, SameStore: func(schema.GroupResource) bool { return true }})
+		view, other := &doubting{fakeView: w.view}, newView(w.api)
+		source := tracker.Register(schema.GroupResource{Resource: "pods"}, other)
+		trackBy(tracker, w.p, leases, view)
+		other.show(110)
+		f(w, view, func() {
+			_, err := source.ObserveFence(source.BeginFence(), "105")
+			require.NoError(t, err)
+		})
+	})
+}
+
+// The fence that ends a doubt may be sent the moment that it began.
+func TestADoubtThatNobodyLookedAt(t *testing.T) {
+	doubtable(t, Options{SmallCollection: -1}, func(w *world, view *doubting, doubt func()) {
+		r := w.p.resource(leases)
+		before := w.takeFence()
+		require.True(w, r.settled(quiet{base: "105", upTo: "180"}, before))
+		w.api.bump(100)
+		view.doubt = doubt
+		b := r.beginFence()
+		view.sync(170)
+		_, f := r.endFence(b, "190")
+		require.Nil(w, f)
+		require.True(w, r.trusts())
+		require.Equal(w, "170", r.position("170"), "the proof is of the history that is gone")
+	})
+}
+
+// A proof is begun, and the cache doubted before it ends.
+func TestADoubtDuringAProof(t *testing.T) {
+	doubtable(t, Options{}, func(w *world, _ *doubting, doubt func()) {
+		r := w.p.resource(leases)
+		before := w.takeFence()
+		doubt()
+		require.False(w, r.settled(quiet{base: "110", upTo: "105", exact: true}, before), "what is past the list may be gone")
+		require.False(w, r.settled(quiet{base: "105", upTo: "180"}, before))
+		time.Sleep(time.Second)
+		b := r.beginFence()
+		w.view.sync(110)
+		_, f := r.endFence(b, "110")
+		require.Nil(w, f)
+		require.True(w, r.trusts())
+		require.False(w, r.settled(quiet{base: "105", upTo: "180"}, before), "its fence is of the history that is gone")
+		require.True(w, r.settled(quiet{base: "105", upTo: "180"}, b.Fence))
+	})
+}
+
 // The bookmark that ends a proof by watch is past the fence: a restore to between the two was not seen, and the proof
 // held for what the new history has there.
 func TestRewindToBelowABookmark(t *testing.T) {

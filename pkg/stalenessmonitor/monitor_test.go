@@ -476,6 +476,12 @@ func TestNothingIsKeptAcrossEpochs(t *testing.T) {
 	require.Empty(t, c.missing)
 	require.Zero(t, c.missed)
 	require.Zero(t, c.late)
+
+	// A fence from before that, which is told late.
+	c.missing = "55"
+	c.fenced(t.Context(), freshness.Fence{ResourceVersion: "105", TakenAt: sent.Add(time.Millisecond)})
+	require.Equal(t, found, c.fences[0].Fence)
+	require.Equal(t, "55", c.missing)
 }
 
 func TestNotSyncedIsNotAsked(t *testing.T) {

@@ -132,12 +132,13 @@ func (c *probed) count() {
 
 func (c *probed) fenced(ctx context.Context, f freshness.Fence) {
 	c.mu.Lock()
-	if f.Epoch != c.fences[0].Epoch {
+	newer := f.TakenAt.After(c.fences[0].TakenAt)
+	if f.Epoch != c.fences[0].Epoch && (newer || f.Epoch > c.fences[0].Epoch) {
 		// What is known is of a history that is gone.
 		c.missing, c.missed, c.late = "", 0, time.Time{}
-		c.fences = [2]answeredFence{}
+		c.fences, newer = [2]answeredFence{}, true
 	}
-	if !f.TakenAt.After(c.fences[0].TakenAt) {
+	if !newer {
 		c.mu.Unlock()
 		return
 	}
