@@ -190,6 +190,23 @@ func TestRewindUnderAFence(t *testing.T) {
 	})
 }
 
+// The cache was relisted before anybody looked at it again.
+func TestWhatWasProvenBeforeARewindIsVoid(t *testing.T) {
+	inWorld(t, Options{SmallCollection: -1}, func(w *world) {
+		w.api.bump(50)
+		r := w.p.resource(leases)
+		before := w.takeFence()
+		require.True(w, r.settled(quiet{base: "105", upTo: "160"}, before))
+		source := r.trackedBy()
+		_, err := source.ObserveFence(source.BeginFence(), "108")
+		require.NoError(w, err)
+		w.view.sync(107)
+		require.True(w, r.trusts())
+		require.Empty(w, r.fences)
+		require.Equal(w, "107", r.position("107"))
+	})
+}
+
 // A fence whose answer the source has judged, and that comes when a rewind was found since, or the cache is another source's.
 func TestAFenceThatIsNotedLate(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {

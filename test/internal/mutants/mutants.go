@@ -320,8 +320,8 @@ func (v version) compare(w version) int {
 	},
 	{
 		Name: "relist", Protection: "all informers relist after a rewind", File: "pkg/wiring/wiring.go",
-		Old: "OnRewind: func() { relist(ctx) }",
-		New: "OnRewind: func() {}",
+		Old: "OnRewind: func() { relist(ctx) }, OnRewindOf: w.relistOf,",
+		New: "OnRewind: func() {},",
 	},
 	{
 		Name: "relist-proof", Protection: "after a relist a controller's other caches are proven as new", File: "pkg/wiring/wiring.go",

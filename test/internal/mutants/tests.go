@@ -224,6 +224,94 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "hold-below", Protection: "a rewind holds a cache that is below the fence which shows it, unless it went back to there", File: "pkg/rvtracker/fence.go",
+			Old: "return pos.isZero() || !v.less(pos) && (",
+			New: "return pos.isZero() || !v.less(pos) || (",
+		},
+		Package: "pkg/rvtracker", Test: "TestAStoreBelowTheFenceIsNotTrusted",
+	},
+	{
+		Mutant: Mutant{
+			Name: "list-past-fence", Protection: "a list that outran the fence which shows a rewind is looked at, and not waited for again", File: "pkg/rvtracker/fence.go",
+			Old: "	case listed:\n",
+			New: "	case listed && false:\n",
+		},
+		Package: "pkg/rvtracker", Test: "TestAListThatOutrunsTheFenceIsLookedAt",
+	},
+	{
+		Mutant: Mutant{
+			Name: "list-again", Protection: "a list that is waited for after a rewind is asked for again", File: "pkg/rvtracker/doubt.go",
+			Old: "now.Before(s.relistDue) || !s.relists.take(now) {",
+			New: "now.Before(s.relistDue) || !s.relists.take(now) || true {",
+		},
+		Package: "pkg/rvtracker", Test: "TestAListIsAskedForAgain",
+	},
+	{
+		Mutant: Mutant{
+			Name: "doubt-outlasts", Protection: "a cache that is used because no list comes after a rewind proves nothing", File: "pkg/rvtracker/safety.go",
+			Old: "	s.floor, s.pardoned = version{}, s.held || s.doubted\n",
+			New: "	s.floor, s.pardoned = version{}, s.held\n	s.endDoubt()\n",
+		},
+		Package: "pkg/rvtracker", Test: "TestADoubtedStoreThatIsUsedIsNotTrusted",
+	},
+	{
+		Mutant: Mutant{
+			Name: "write-past-known", Protection: "the answer to a write is a fence only if it is past what was known when that was sent", File: "pkg/rvtracker/fence.go",
+			Old: "	case !sent.token.top.less(v):\n",
+			New: "	case !sent.token.top.less(v) && false:\n",
+		},
+		Package: "pkg/rvtracker", Test: "TestTheAnswerToAWriteIsAFence",
+	},
+	{
+		Mutant: Mutant{
+			Name: "doubted-cache", Protection: "a cache proves nothing once another resource has shown a rewind, until it was relisted", File: "pkg/rvtracker/fence.go",
+			Old: "return s.epoch, !s.held && !s.doubted",
+			New: "return s.epoch, !s.held",
+		},
+		Package: "pkg/freshness", Test: "TestADoubtedCacheProvesNothing",
+	},
+	{
+		Mutant: Mutant{
+			Name: "epoch-proofs", Protection: "what was proven before a rewind is void", File: "pkg/freshness/resource.go",
+			Old: "	if epoch != r.epoch || r.trusted && !trusted {\n",
+			New: "	if r.trusted && !trusted {\n",
+		},
+		Package: "pkg/freshness", Test: "TestWhatWasProvenBeforeARewindIsVoid",
+	},
+	{
+		Mutant: Mutant{
+			Name: "epoch-fence", Protection: "a fence from before a rewind does not count after it", File: "pkg/freshness/resource.go",
+			Old: "	if r.sample(); f.Epoch != r.epoch {\n",
+			New: "	if r.sample(); f.Epoch != r.epoch && false {\n",
+		},
+		Package: "pkg/freshness", Test: "TestAFenceThatIsNotedLate",
+	},
+	{
+		Mutant: Mutant{
+			Name: "doubt-seen", Protection: "no doubt begins and ends without what was proven before it being void", File: "pkg/freshness/prove.go",
+			Old: "		r.trusts() // ",
+			New: "		// ",
+		},
+		Package: "pkg/freshness", Test: "TestADoubtThatNobodyLookedAt",
+	},
+	{
+		Mutant: Mutant{
+			Name: "doubt-fence", Protection: "a proof does not count if its fence is from before a doubt", File: "pkg/freshness/quietlist.go",
+			Old: "	if !covers || void || ",
+			New: "	if _ = void; !covers || ",
+		},
+		Package: "pkg/freshness", Test: "TestADoubtDuringAProof",
+	},
+	{
+		Mutant: Mutant{
+			Name: "epoch-told", Protection: "the monitor forgets nothing for a fence from before a rewind that it is told of late", File: "pkg/stalenessmonitor/probed.go",
+			Old: "&& (newer || f.Epoch > c.fences[0].Epoch) {",
+			New: "{",
+		},
+		Package: "pkg/stalenessmonitor", Test: "TestNothingIsKeptAcrossEpochs",
+	},
+	{
+		Mutant: Mutant{
 			Name: "relist-bounded", Protection: "a hold after a relist is bounded, so that repair goes on", File: "pkg/rvtracker/relist.go",
 			Old: "return d != nil && d.asked && now.Sub(d.since) >= limit",
 			New: "return d != nil && d.asked && now.Sub(d.since) >= limit && false",
