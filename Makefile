@@ -137,8 +137,9 @@ upstream-e2e: build ## Suites of upstream's e2e.test against stock and Fresh KCM
 	@hack/test-upstream-e2e.sh
 
 .PHONY: upstream-page
-upstream-page: require-go ## Write docs/upstream-tests.md from the last runs of the two above
-	@go -C hack/tools/suites run . page -results $(CURDIR)/_output/upstream-tests/results -choice $(CURDIR)/hack/upstream-e2e.txt >_output/upstream-tests/page.md
+upstream-page: require-go ## Write docs/upstream-tests.md from test/upstream/results.json, which the two above write
+	@mkdir -p _output/upstream-tests
+	@go -C hack/tools/suites run . page -records $(CURDIR)/test/upstream/results.json -choice $(CURDIR)/hack/upstream-e2e.txt >_output/upstream-tests/page.md
 	@mv _output/upstream-tests/page.md docs/upstream-tests.md
 
 ##@ For developers: measure

@@ -5,6 +5,7 @@
 # Runs the suites of upstream's e2e.test that hack/upstream-e2e.txt names, unmodified, against a cluster with
 # stock kube-controller-manager and with Fresh KCM, gates off and on. ARMS (stock off on) and SUITES (a part of
 # a line of that file) choose.
+# What became of each suite and arm replaces the last such run in test/upstream/results.json.
 # A spec that fails with Fresh KCM, and again alone, but not with stock fails the run.
 
 source "$(dirname "$0")/lib.sh"
@@ -25,7 +26,7 @@ git diff --quiet HEAD -- pkg staging-patches go.mod || code+=" with changes"
 
 export FRESH_KCM_BIN_DIR=${ROOT}/_output/bin
 for arm in "${selected[@]}"; do
-  _output/tools/suites e2e -results "${out}/results" -arm "${arm}" -choice "${choice}" -suite "${SUITES:-}" -code "${code}" -- "${out}/bin/with-cluster" -arm "${arm}" -- \
+  _output/tools/suites e2e -records "${ROOT}/test/upstream/results.json" -results "${out}/results" -arm "${arm}" -choice "${choice}" -suite "${SUITES:-}" -code "${code}" -- "${out}/bin/with-cluster" -arm "${arm}" -- \
     "${out}/bin/e2e.test" --provider=skeleton --kubectl-path="${FRESH_KCM_BIN_DIR}/kubectl" --dump-logs-on-failure=false --ginkgo.no-color --ginkgo.silence-skips --ginkgo.timeout=1h --ginkgo.poll-progress-after=5m
 done
-_output/tools/suites regressions -results "${out}/results" -choice "${choice}"
+_output/tools/suites regressions -records test/upstream/results.json -choice "${choice}"

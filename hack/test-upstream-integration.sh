@@ -5,11 +5,12 @@
 # Runs upstream's own integration tests, unmodified, on stock Kubernetes and on the patched tree with this
 # project's gates off and on. PACKAGES and ARMS (stock off on) choose; FLAGS go to the test binaries, as in
 # PACKAGES=daemonset ARMS=on FLAGS=-test.run=TestTaintedNode hack/test-upstream-integration.sh
+# What became of each package and arm replaces the last such run in test/upstream/results.json.
 # A test that fails on a patched arm, and again alone, but not on stock fails the run.
 
 source "$(dirname "$0")/lib.sh"
 
-read -ra packages <<<"${PACKAGES:-daemonset deployment evictions garbagecollector job node podautoscaler podgc replicaset replicationcontroller staleness statefulset storageversionmigrator}"
+read -ra packages <<<"${PACKAGES:-certificates cronjob daemonset deployment disruption dra dra/all endpoints endpointslice evictions garbagecollector job node podautoscaler podgc quota replicaset replicationcontroller serviceaccount servicecidr staleness statefulset storageversionmigrator volume}"
 read -ra selected <<<"${ARMS:-stock off on}"
 read -ra flags <<<"${FLAGS:-}"
 
@@ -56,8 +57,8 @@ for package in "${packages[@]}"; do
     on) binary=patched gates=true ;;
     *) die "there is no arm ${arm}: stock, off and on are" ;;
     esac
-    (cd "${source}/test/integration/${package}" && FRESH_KCM_GATES=${gates} "${ROOT}/_output/tools/suites" run -results "${out}/results" -arm "${arm}" -package "${package}" -code "${code}" \
-      -- "${out}/bin/${binary}/${package}.test" -test.v=test2json -test.paniconexit0 -test.timeout=60m "${flags[@]}")
+    (cd "${source}/test/integration/${package}" && FRESH_KCM_GATES=${gates} "${ROOT}/_output/tools/suites" run -records "${ROOT}/test/upstream/results.json" -results "${out}/results" -arm "${arm}" -package "${package}" -code "${code}" \
+      -- "${out}/bin/${binary}/${package##*/}.test" -test.v=test2json -test.paniconexit0 -test.timeout=60m "${flags[@]}")
   done
 done
-_output/tools/suites regressions -results "${out}/results" -choice hack/upstream-e2e.txt
+_output/tools/suites regressions -records test/upstream/results.json -choice hack/upstream-e2e.txt

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -49,9 +50,9 @@ func (s *spec) suite() string {
 // e2eRunner runs e2e.test, by a command that brings up its cluster, on one arm: once, with a cluster of its
 // own, for every pattern.
 type e2eRunner struct {
-	dir, arm, code, filter string
-	choice                 *choice
-	command                []string
+	records, dir, arm, code, filter string
+	choice                          *choice
+	command                         []string
 }
 
 func (r e2eRunner) run(ctx context.Context) error {
@@ -72,8 +73,8 @@ func (r e2eRunner) run(ctx context.Context) error {
 
 // suite runs what matches a pattern, and what of it failed once more, on a new cluster.
 func (r e2eRunner) suite(ctx context.Context, pattern string) error {
-	report, again, about := e2ePath(r.dir, r.arm, pattern, "json"), e2ePath(r.dir, r.arm, pattern, "again.json"), e2ePath(r.dir, r.arm, pattern, "meta.json")
-	if err := forget(report, again, about); err != nil {
+	report, again := e2ePath(r.dir, r.arm, pattern, "json"), e2ePath(r.dir, r.arm, pattern, "again.json")
+	if err := forget(report, again); err != nil {
 		return err
 	}
 	fmt.Printf("=== %s, %s\n", pattern, r.arm)
@@ -82,12 +83,13 @@ func (r e2eRunner) suite(ctx context.Context, pattern string) error {
 	if err != nil {
 		return err
 	}
-	m := meta{Code: r.code, Began: began.UTC().Truncate(time.Second), Seconds: time.Since(began).Seconds(), Failure: failure}
+	m := newMeta(r.code, began, failure)
 	specs, err := readSpecs(report)
 	if err != nil {
 		return fmt.Errorf("e2e.test left no report: %w", err)
 	}
 	var failed []string
+	var alone []*spec
 	for _, s := range specs {
 		if s.failed() {
 			failed = append(failed, "--ginkgo.focus="+regexp.QuoteMeta(s.name())+"$")
@@ -98,9 +100,40 @@ func (r e2eRunner) suite(ctx context.Context, pattern string) error {
 		if _, err := r.once(ctx, again, failed); err != nil {
 			return err
 		}
+		if alone, err = readSpecs(again); err != nil {
+			return fmt.Errorf("e2e.test left no report: %w", err)
+		}
 	}
-	return m.write(about)
+	return keep(r.records, func(k *records) { put(k.Suites, pattern, r.arm, recordSuites(m, pattern, specs, alone)) })
 }
+
+// recordSuites is what is kept of a run of a pattern; again are the specs that failed, run once more.
+func recordSuites(m meta, pattern string, specs, again []*spec) *suiteRun {
+	out := &suiteRun{meta: m, Passed: map[string]int{}}
+	wanted := regexp.MustCompile(pattern)
+	for _, s := range specs {
+		if !wanted.MatchString(s.name()) && s.LeafNodeType == "It" {
+			continue
+		}
+		suite := cmp.Or(s.suite(), s.LeafNodeType)
+		o := otherSpec{Suite: suite, Name: s.name(), State: s.State, Message: brief(s.Failure.Message)}
+		switch {
+		case !s.ran():
+			o.State = leftOut
+		case s.State == "passed":
+			out.Passed[suite]++
+			continue
+		}
+		if i := slices.IndexFunc(again, func(a *spec) bool { return a.ran() && a.name() == o.Name }); i >= 0 {
+			o.Alone = again[i].State
+		}
+		out.Others = append(out.Others, o)
+	}
+	return out
+}
+
+// leftOut is the state of a spec that was not selected.
+const leftOut = "left out"
 
 // once runs the command and returns how it failed, if it did.
 func (r e2eRunner) once(ctx context.Context, report string, flags []string) (string, error) {

@@ -15,10 +15,10 @@ import (
 )
 
 const usage = `usage:
-  suites run -results DIR -arm ARM -package NAME -code COMMIT -- BINARY [FLAG...]
-  suites e2e -results DIR -arm ARM -choice FILE [-suite TEXT] -code COMMIT -- COMMAND [FLAG...]
-  suites page -results DIR -choice FILE
-  suites regressions -results DIR -choice FILE`
+  suites run -records FILE -results DIR -arm ARM -package NAME -code COMMIT -- BINARY [FLAG...]
+  suites e2e -records FILE -results DIR -arm ARM -choice FILE [-suite TEXT] -code COMMIT -- COMMAND [FLAG...]
+  suites page -records FILE -choice FILE
+  suites regressions -records FILE -choice FILE`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -34,7 +34,8 @@ func command(ctx context.Context, args []string) error {
 		return fmt.Errorf("what to do is missing\n%s", usage)
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
-	results := flags.String("results", "", "directory of the results")
+	records := flags.String("records", "", "file of what is kept of every run")
+	results := flags.String("results", "", "directory for what a run prints")
 	choice := flags.String("choice", "", "file that says what of upstream's e2e suites is run, and why not the rest")
 	switch args[0] {
 	case "run":
@@ -45,10 +46,10 @@ func command(ctx context.Context, args []string) error {
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
 		}
-		if *results == "" || r.arm == "" || r.pkg == "" || flags.NArg() == 0 {
-			return fmt.Errorf("-results, -arm, -package or the binary is missing\n%s", usage)
+		if *records == "" || *results == "" || r.arm == "" || r.pkg == "" || flags.NArg() == 0 {
+			return fmt.Errorf("-records, -results, -arm, -package or the binary is missing\n%s", usage)
 		}
-		r.dir, r.command = *results, flags.Args()
+		r.records, r.dir, r.command = *records, *results, flags.Args()
 		return r.run(ctx)
 	case "e2e":
 		r := e2eRunner{}
@@ -58,31 +59,31 @@ func command(ctx context.Context, args []string) error {
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
 		}
-		if *results == "" || r.arm == "" || flags.NArg() == 0 {
-			return fmt.Errorf("-results, -arm or the command is missing\n%s", usage)
+		if *records == "" || *results == "" || r.arm == "" || flags.NArg() == 0 {
+			return fmt.Errorf("-records, -results, -arm or the command is missing\n%s", usage)
 		}
 		var err error
 		if r.choice, err = readChoice(*choice); err != nil {
 			return err
 		}
-		r.dir, r.command = *results, flags.Args()
+		r.records, r.dir, r.command = *records, *results, flags.Args()
 		return r.run(ctx)
 	case "page", "regressions":
 		if err := flags.Parse(args[1:]); err != nil {
 			return err
 		}
-		packages, err := readPackages(*results)
+		kept, err := readRecords(*records)
 		if err != nil {
 			return err
 		}
-		suites, err := readSuites(*results, *choice)
+		chosen, err := readChoice(*choice)
 		if err != nil {
 			return err
 		}
 		if args[0] == "regressions" {
-			return regressions(packages, suites)
+			return regressions(kept, chosen)
 		}
-		return page(os.Stdout, packages, suites)
+		return page(os.Stdout, kept, chosen)
 	}
 	return fmt.Errorf("unknown command %q\n%s", args[0], usage)
 }

@@ -9,12 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 )
 
 // wiredPrefix is what test/upstream writes for every controller that gets a store of this project.
@@ -31,26 +30,8 @@ var message = regexp.MustCompile(`^ *[\w-]+\.go:\d+: (.*)`)
 
 var ends = map[string]bool{"pass": true, "fail": true, "skip": true}
 
-// meta is what a run of a package says about itself.
-type meta struct {
-	Code    string
-	Began   time.Time
-	Seconds float64
-	// Failure is how the process ended if it did not succeed, such as "exit status 1".
-	Failure string
-}
-
-func (m meta) write(path string) error {
-	text, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
-}
-
 // result is what became of each test of one run.
 type result struct {
-	meta
 	// State is pass, fail, skip, or run if the test never ended.
 	State map[string]string
 	// Why is what a skipped test said.
@@ -140,64 +121,21 @@ func (r *result) failedTop() []string {
 	return out
 }
 
-// pkg is what became of a package on each arm.
-type pkg struct {
-	Name string
-	// Runs has a result for each arm that was run, Again one of the tests that failed there, each alone.
-	Runs, Again map[string]*result
-}
-
-// tests are the tests that any arm has.
-func (p *pkg) tests() []string {
-	var out []string
-	for _, r := range p.Runs {
-		for test := range r.leaves() {
-			out = append(out, test)
+// record is what is kept of a run of a package; again are the tests that failed, each alone.
+func (r *result) record(m meta, again *result) *packageRun {
+	out := &packageRun{meta: m, Wired: r.Wired}
+	leaves := r.leaves()
+	for _, test := range slices.Sorted(maps.Keys(leaves)) {
+		state := leaves[test]
+		if state == "pass" {
+			out.Passed++
+			continue
 		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-func readPackages(dir string) ([]*pkg, error) {
-	found := map[string]*pkg{}
-	for _, arm := range arms {
-		metas, err := filepath.Glob(filepath.Join(dir, arm.name, "*.meta.json"))
-		if err != nil {
-			return nil, err
+		o := other{Test: test, State: state, Why: r.Why[test]}
+		if again != nil {
+			o.Alone = again.State[test]
 		}
-		for _, path := range metas {
-			name := strings.TrimSuffix(filepath.Base(path), ".meta.json")
-			p := found[name]
-			if p == nil {
-				p = &pkg{Name: name, Runs: map[string]*result{}, Again: map[string]*result{}}
-				found[name] = p
-			}
-			base := strings.TrimSuffix(path, "meta.json")
-			r, err := readResult(base + "json")
-			if err != nil {
-				return nil, err
-			}
-			text, err := os.ReadFile(path)
-			if err != nil {
-				return nil, err
-			}
-			if err := json.Unmarshal(text, &r.meta); err != nil {
-				return nil, fmt.Errorf("%s: %w", path, err)
-			}
-			p.Runs[arm.name] = r
-			switch again, err := readResult(base + "again.json"); {
-			case err == nil:
-				p.Again[arm.name] = again
-			case !errors.Is(err, os.ErrNotExist):
-				return nil, err
-			}
-		}
+		out.Others = append(out.Others, o)
 	}
-	out := make([]*pkg, 0, len(found))
-	for _, p := range found {
-		out = append(out, p)
-	}
-	slices.SortFunc(out, func(a, b *pkg) int { return strings.Compare(a.Name, b.Name) })
-	return out, nil
+	return out
 }

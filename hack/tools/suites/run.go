@@ -26,9 +26,9 @@ const grace = 15 * time.Second
 
 // runner runs one package's test binary on one arm and keeps what test2json makes of its output.
 type runner struct {
-	dir, arm, pkg, code string
-	command             []string
-	out                 io.Writer
+	records, dir, arm, pkg, code string
+	command                      []string
+	out                          io.Writer
 }
 
 // run runs the binary, and each test that failed once more by itself. A test that fails is no error. A test may
@@ -37,7 +37,7 @@ func (r runner) run(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Join(r.dir, r.arm), 0o755); err != nil {
 		return err
 	}
-	if err := forget(r.path("json"), r.path("meta.json"), r.path("again.json")); err != nil {
+	if err := forget(r.path("json"), r.path("again.json")); err != nil {
 		return err
 	}
 	fmt.Fprintf(r.out, "=== %s, %s\n", r.pkg, r.arm)
@@ -68,7 +68,7 @@ func (r runner) run(ctx context.Context) error {
 			return fmt.Errorf("%s: the process ended before any of %d tests began: %s", r.pkg, before, failure)
 		}
 	}
-	m := meta{Code: r.code, Began: began.UTC().Truncate(time.Second), Seconds: time.Since(began).Seconds(), Failure: failure}
+	m := newMeta(r.code, began, failure)
 	result, err := readResult(r.path("json"))
 	if err != nil {
 		return err
@@ -79,7 +79,16 @@ func (r runner) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return m.write(r.path("meta.json"))
+	again, err := readResult(r.path("again.json"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return keep(r.records, func(k *records) { put(k.Packages, r.pkg, r.arm, result.record(m, again)) })
+}
+
+// newMeta is that of a run that has just ended.
+func newMeta(code string, began time.Time, failure string) meta {
+	return meta{Code: code, Began: began.UTC().Truncate(time.Second), Seconds: int(time.Since(began).Round(time.Second).Seconds()), Failure: failure}
 }
 
 // list returns the tests that the command would run.
@@ -112,7 +121,9 @@ func (r runner) list(ctx context.Context) ([]string, error) {
 
 var testName = regexp.MustCompile(`^Test\w*$`)
 
-func (r runner) path(suffix string) string { return filepath.Join(r.dir, r.arm, r.pkg+"."+suffix) }
+func (r runner) path(suffix string) string {
+	return filepath.Join(r.dir, r.arm, strings.ReplaceAll(r.pkg, "/", "-")+"."+suffix)
+}
 
 // record appends the events of a run to a file, and says what became of every top-level test. It returns how
 // the process failed, if it did.

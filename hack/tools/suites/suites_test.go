@@ -60,44 +60,64 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// fixture is a directory of results: TestA fails on both, TestB only with the gates on, TestC there only once.
-func fixture(t *testing.T) string {
+// fixture is what is kept of a run on stock and one with the gates on: TestA fails on both, TestB only with the
+// gates on, TestC there only once.
+func fixture(t *testing.T) (*records, *choice) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "stock", "job.json"), lines([3]string{"fail", "TestA"}, [3]string{"pass", "TestB"}, [3]string{"pass", "TestC"}))
-	write(t, filepath.Join(dir, "stock", "job.again.json"), lines([3]string{"fail", "TestA"}))
-	write(t, filepath.Join(dir, "stock", "job.meta.json"), `{"Code":"abc","Began":"2026-01-02T00:00:00Z","Seconds":12,"Failure":"exit status 1"}`)
-	write(t, filepath.Join(dir, "on", "job.json"), lines([3]string{"fail", "TestA"}, [3]string{"fail", "TestB"}, [3]string{"fail", "TestC"}))
-	write(t, filepath.Join(dir, "on", "job.again.json"), lines([3]string{"fail", "TestA"}, [3]string{"fail", "TestB"}, [3]string{"pass", "TestC"}))
-	write(t, filepath.Join(dir, "on", "job.meta.json"), `{"Code":"abc","Began":"2026-01-02T00:00:00Z","Seconds":13,"Failure":"exit status 1"}`)
+	path := filepath.Join(dir, "results.json")
+	result := func(text string) *result {
+		r, err := parse(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	keepRun := func(arm string, seconds int, first, again string) {
+		m := meta{Code: "abc", Seconds: seconds, Failure: "exit status 1"}
+		if err := keep(path, func(k *records) { put(k.Packages, "job", arm, result(first).record(m, result(again))) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keepRun("on", 1, lines([3]string{"pass", "TestA"}), "") // an earlier run, which the next one replaces
+	keepRun("stock", 12, lines([3]string{"fail", "TestA"}, [3]string{"pass", "TestB"}, [3]string{"pass", "TestC"}), lines([3]string{"fail", "TestA"}))
+	keepRun("on", 13, lines([3]string{"fail", "TestA"}, [3]string{"fail", "TestB"}, [3]string{"fail", "TestC"}),
+		lines([3]string{"fail", "TestA"}, [3]string{"fail", "TestB"}, [3]string{"pass", "TestC"}))
 	spec := func(name, state, message string) string {
 		return `{"ContainerHierarchyTexts":["[sig-x] Suite"],"LeafNodeType":"It","LeafNodeText":"` + name + `","State":"` + state + `","Failure":{"Message":"` + message + `"}}`
 	}
 	other := `{"ContainerHierarchyTexts":["Other"],"LeafNodeType":"It","LeafNodeText":"z","State":"skipped"}`
 	for _, arm := range []string{"stock", "on"} {
 		failing := map[string]string{"stock": "passed", "on": "failed"}[arm]
-		write(t, e2ePath(dir, arm, "sig-x", "json"), `[{"SpecReports":[`+strings.Join([]string{spec("a", "passed", ""), spec("b", failing, "boom in /home/a/b.c/kubectl --kubeconfig=/tmp/x-1/admin.conf"), spec("webhook", "skipped", ""), spec("d", "skipped", "needs two nodes"), other}, ",")+`]}]`)
-		write(t, e2ePath(dir, arm, "sig-x", "meta.json"), `{"Code":"abc","Began":"2026-01-02T00:00:00Z","Seconds":9}`)
+		specs, err := parseSpecs(strings.NewReader(`[{"SpecReports":[` + strings.Join([]string{spec("a", "passed", ""), spec("b", failing, "boom in /home/a/b.c/kubectl --kubeconfig=/tmp/x-1/admin.conf"), spec("webhook", "failed", "not known yet"), spec("d", "skipped", "needs two nodes"), other}, ",") + `]}]`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := keep(path, func(k *records) {
+			put(k.Suites, "sig-x", arm, recordSuites(meta{Code: "abc", Seconds: 9}, "sig-x", specs, nil))
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	write(t, filepath.Join(dir, "choice.txt"), "# all\nrun\tsig-x\nskip\twebhook\tneeds a pod that answers\n")
-	return dir
+	kept, err := readRecords(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chosen, err := readChoice(filepath.Join(dir, "choice.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kept, chosen
 }
 
 func TestPage(t *testing.T) {
-	dir := fixture(t)
-	packages, err := readPackages(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := readSuites(dir, filepath.Join(dir, "choice.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kept, chosen := fixture(t)
 	var got bytes.Buffer
-	if err := page(&got, packages, s); err != nil {
+	if err := page(&got, kept, chosen); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| job | 2 passed, 1 failed (12 s) | not run | 0 passed, 3 failed (13 s) | none asks for one |",
+		"| job | 2 passed, 1 failed (12 s) | not run | 0 passed, 3 failed (13 s, abc) | none asks for one |",
 		"- job, stock: `TestA` failed; alone it failed",
 		"- job, patched, gates on: `TestC` failed; alone it passed",
 		"| [sig-x] Suite | 2 passed, 1 skipped, 1 left out | not run | 1 passed, 1 failed, 1 skipped, 1 left out |",
@@ -113,7 +133,7 @@ func TestPage(t *testing.T) {
 	if strings.Contains(got.String(), "Other") {
 		t.Error("specs that nobody asked for are on the page")
 	}
-	err = regressions(packages, s)
+	err := regressions(kept, chosen)
 	if err == nil {
 		t.Fatal("no regressions")
 	}
@@ -161,21 +181,17 @@ func TestRunGoesOnAfterAProcessDied(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("SUITES_VICTIM", dir)
 	var out bytes.Buffer
-	r := runner{dir: dir, arm: "on", pkg: "job", code: "abc", out: &out, command: []string{os.Args[0], "-test.v=test2json", "-test.run=^TestVictim"}}
+	r := runner{records: filepath.Join(dir, "results.json"), dir: dir, arm: "on", pkg: "a/job", code: "abc", out: &out, command: []string{os.Args[0], "-test.v=test2json", "-test.run=^TestVictim"}}
 	if err := r.run(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	packages, err := readPackages(dir)
+	kept, err := readRecords(r.records)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := packages[0].Runs["on"]
-	want := map[string]string{"TestVictimPasses": "pass", "TestVictimDies": "fail", "TestVictimComesLater": "pass"}
-	if !maps.Equal(got.State, want) || got.Failure == "" || got.Code != "abc" {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	if again := packages[0].Again["on"]; again == nil || !maps.Equal(again.State, map[string]string{"TestVictimDies": "fail"}) {
-		t.Errorf("alone: %v", again)
+	got := kept.Packages["a/job"]["on"]
+	if want := []other{{Test: "TestVictimDies", State: "fail", Alone: "fail"}}; got.Passed != 2 || !slices.Equal(got.Others, want) || got.Failure == "" || got.Code != "abc" {
+		t.Errorf("got %+v, want 2 passed and %v", got, want)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "pid"))
 	if err != nil {
@@ -215,7 +231,7 @@ func TestE2ERunsWhatFailedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := e2eRunner{dir: dir, arm: "on", code: "abc", filter: "sig-x", choice: choice, command: []string{"sh", script}}
+	r := e2eRunner{records: filepath.Join(dir, "results.json"), dir: dir, arm: "on", code: "abc", filter: "sig-x", choice: choice, command: []string{"sh", script}}
 	if err := r.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -228,12 +244,13 @@ func TestE2ERunsWhatFailedAgain(t *testing.T) {
 	if string(calls) != want {
 		t.Errorf("called with\n%swant\n%s", calls, want)
 	}
-	s, err := readSuites(dir, filepath.Join(dir, "choice.txt"))
+	kept, err := readRecords(r.records)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.regressions(); !slices.Equal(got, []string{"[sig-x] Suite b (c) on patched, gates on"}) || s.metas["on"][0].Failure != "exit status 1" {
-		t.Errorf("regressions %q, %+v", got, s.metas)
+	run := kept.Suites["sig-x"]["on"]
+	if got := suiteRegressions(kept.Suites, choice); !slices.Equal(got, []string{"[sig-x] Suite b (c) on patched, gates on"}) || run.Failure != "exit status 1" || run.Others[0].Alone != "failed" {
+		t.Errorf("regressions %q, %+v", got, run)
 	}
 	r.filter = "sig-z"
 	if err := r.run(t.Context()); err == nil {
