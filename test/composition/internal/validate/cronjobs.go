@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// provenBefore is how old the proof of a CronJob may be.
+	// provenBefore is how long before a decision its proof may have been made.
 	provenBefore = 2 * time.Second
 	// perRun is how many requests of one kind a run takes that stock does not make.
 	perRun = 5

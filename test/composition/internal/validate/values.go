@@ -130,13 +130,13 @@ func outOfService(n *corev1.Node) bool {
 	return !isReady(n) && slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }
 
-// judgeWrite judges a quota's value that falls, or a budget's that rises, by the server's state at any time since the write was
-// decided.
+// judgeWrite judges a quota's value that falls, or a budget's that rises, by the server's state at any time since the oldest that the write
+// may have been decided on.
 func (j *Judge) judgeWrite(value schedule.Value, r *model.Resource, old, now model.Object, at time.Time) {
 	if old == nil || now == nil || now.GetNamespace() != value.Namespace || now.GetName() != value.Name || r.Kind != value.Kind {
 		return
 	}
-	since := j.values.sent.Add(-j.decided)
+	since := j.values.sent.Add(-j.decided - provenBefore)
 	low, high := math.MaxInt, math.MinInt
 	series := j.values.due[value]
 	for i, d := range series {
