@@ -4,6 +4,7 @@
 package freshness
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -15,8 +16,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 // The model is the server's history with the time of each commit, and a store that
@@ -157,6 +161,9 @@ func (m *model) do(o op) {
 	case "relist": // from an apiserver that may lag
 		m.view.sync(max(1, m.api.bump(0)-o.n))
 		m.moved()
+		if m.p != nil {
+			_, _ = m.p.Fence(context.Background(), leases) // The tracker asks for one at once.
+		}
 	}
 	time.Sleep(time.Millisecond)
 }
@@ -185,13 +192,16 @@ func TestNeverProvenWithoutTheWrites(t *testing.T) {
 			})
 			require.NoError(rt, err)
 			defer p.Close()
-			track(p, leases, m.view)
+			tracker := rvtracker.New(rvtracker.Options{OnRewind: func() {}, SameStore: func(schema.GroupResource) bool { return true }})
+			trackBy(tracker, p, leases, m.view)
+			pods := newView(m.api)
+			other := tracker.Register(schema.GroupResource{Resource: "pods"}, pods)
 			kinds := []string{"write", "delete", "elsewhere", "deliver", "bookmark", "relist", "compact", "prove", "prove", "prove", "watch", "fence"}
-			if rapid.Bool().Draw(rt, "rewinds") {
+			if rewinds := rapid.SampledFrom([]string{"", "rewind", "doubt"}).Draw(rt, "rewinds"); rewinds != "" {
 				// A store at the same RV as before the rewind cannot be told from one that never
 				// moved, unless somebody looks.
 				m.p = p
-				kinds = append(kinds, "rewind")
+				kinds = append(kinds, rewinds)
 			}
 
 			// What happens while requests are under way is drawn before.
@@ -215,12 +225,27 @@ func TestNeverProvenWithoutTheWrites(t *testing.T) {
 					if len(m.api.history) == 0 {
 						continue
 					}
+					_, err := p.Fence(t.Context(), leases)
+					require.NoError(rt, err)
 					m.api.restore(m.api.bump(0) - o.n)
+					for range rapid.IntRange(0, max(0, o.n-1)).Draw(rt, "grown") {
+						m.write(o.key, false)
+					}
 					time.Sleep(time.Second)
 					// Within the monitor's period: a rewind that nobody looks for until the RVs are
 					// higher than before cannot be seen.
-					_, err := p.Fence(t.Context(), leases)
+					_, err = p.Fence(t.Context(), leases)
 					require.NoError(rt, err)
+				case "doubt": // Another resource shows the rewind: it may be that no fence of this one does.
+					if other == nil || len(m.api.history) == 0 || o.n == 0 {
+						continue
+					}
+					pods.show(m.api.bump(0))
+					m.api.restore(m.api.bump(0) - o.n)
+					_, err := other.ObserveFence(other.BeginFence(), m.api.text(m.api.bump(0)))
+					require.NoError(rt, err)
+					require.False(rt, p.resource(leases).trusts())
+					other = nil // Relists are spaced.
 				case "fence":
 					_, err := p.Fence(t.Context(), leases)
 					require.NoError(rt, err)

@@ -169,6 +169,9 @@ func (s *Source) anyAbove(token FenceToken, v version) bool {
 func (s *Source) confirm(token FenceToken, v version, now time.Time) {
 	t := s.t
 	s.live = maxVersion(s.live, v)
+	if int32(token.seq-s.backSeq) > 0 {
+		s.wentBack = false // The list was from an apiserver that lagged.
+	}
 	if s.doubted && int32(token.seq-s.doubt.seq) > 0 {
 		s.doubt.fenced = true
 		s.settleLocked()
@@ -205,6 +208,7 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 
 	known := s.doubted && !s.doubt.self && !s.doubt.fenced // It is the rewind that the doubt was about.
 	relisted, listed := s.relistedBelow(v, known), known && s.replaced
+	s.wentBack = false
 	s.endDoubt()
 	if !known {
 		t.rewound(s, now)
@@ -269,11 +273,15 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	s.touch()
 }
 
-// relistedBelow reports whether the store has gone back with the server that is at v now: it shows less than it did, or, in a doubt about
-// this rewind, a list. That it is below v says nothing: the server may have been restored to before that.
+// relistedBelow reports whether the store has gone back with the server that is at v now: it shows less than it did when a fence was last
+// consistent, or, in a doubt about this rewind, a list. That it is below v says nothing: the server may have been restored to before that.
 func (s *Source) relistedBelow(v version, known bool) bool {
 	pos := s.pos()
-	return pos.isZero() || !v.less(pos) && (!s.floor.isZero() || known && s.renewed(s.doubt.at))
+	followed := s.wentBack
+	if known {
+		followed = s.renewed(s.doubt.at)
+	}
+	return pos.isZero() || followed && !v.less(pos)
 }
 
 // prove notes the first fence of this epoch begun after each delete.

@@ -258,6 +258,31 @@ func TestAStoreBelowTheFenceIsNotTrusted(t *testing.T) {
 	require.True(t, trusted)
 }
 
+// A store that went back before the rewind, as it was relisted from an apiserver that lagged, has not followed the server.
+func TestAStoreThatWentBackBeforeIsNotTrusted(t *testing.T) {
+	for name, doubted := range map[string]bool{"a fence has shown that it lags": false, "another resource shows the rewind": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, Options{OnRewind: func() {}})
+			s := b.source(sets)
+			b.sets.apply("160")
+			b.sets.relist("100", nil)
+			if doubted {
+				b.pods.apply("160")
+				_, err := b.source(pods).ObserveFence(b.source(pods).BeginFence(), "90")
+				require.NoError(t, err)
+			} else {
+				require.Equal(t, verdictConsistent, s.observeFence(s.BeginFence(), "160"))
+			}
+			require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "120"))
+			_, trusted := s.Epoch()
+			require.False(t, trusted)
+			b.sets.relist("99", nil)
+			_, trusted = s.Epoch()
+			require.True(t, trusted)
+		})
+	}
+}
+
 // The store has it, and tells of it in a moment.
 func TestAFenceKnowsWhatTheStoreHas(t *testing.T) {
 	b := newBench(t, Options{})

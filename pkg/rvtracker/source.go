@@ -67,8 +67,12 @@ type Source struct {
 	givenUp      bool      // no proof came within MaxRelistHold, and none has since
 	proofAfter   time.Time // when it is given up: not before this
 	doubt        doubt
-	relists      pace      // of this resource alone, after rewinds
-	relistDue    time.Time // when to ask for a list again
+	// wentBack: the store has gone back, when backSeq fences had begun, and none begun since has proved no rewind.
+	wentBack bool
+	backSeq  uint32
+
+	relists   pace      // of this resource alone, after rewinds
+	relistDue time.Time // when to ask for a list again
 	// unregistered: it is no longer one of the tracker's sources.
 	unregistered bool
 }
@@ -160,6 +164,7 @@ func (s *Source) regress(was version) {
 	if s.floor.less(was) {
 		s.floor = was
 	}
+	s.wentBack, s.backSeq = true, s.t.fenceSeq
 	s.settleLocked()
 	s.setGate()
 	s.askFence()

@@ -225,10 +225,26 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "hold-below", Protection: "a rewind holds a cache that is below the fence which shows it, unless it went back to there", File: "pkg/rvtracker/fence.go",
-			Old: "return pos.isZero() || !v.less(pos) && (",
-			New: "return pos.isZero() || !v.less(pos) || (",
+			Old: "return pos.isZero() || followed && ",
+			New: "return pos.isZero() || (followed || true) && ",
 		},
 		Package: "pkg/rvtracker", Test: "TestAStoreBelowTheFenceIsNotTrusted",
+	},
+	{
+		Mutant: Mutant{
+			Name: "back-before", Protection: "a cache that was relisted from an apiserver that lagged has not followed a rewind that came after", File: "pkg/rvtracker/fence.go",
+			Old: "		s.wentBack = false // ",
+			New: "		// ",
+		},
+		Package: "pkg/rvtracker", Test: "TestAStoreThatWentBackBeforeIsNotTrusted/a_fence_has_shown_that_it_lags",
+	},
+	{
+		Mutant: Mutant{
+			Name: "back-doubted", Protection: "a cache that went back before another resource has shown a rewind has not followed it", File: "pkg/rvtracker/fence.go",
+			Old: "		followed = s.renewed(s.doubt.at)\n",
+			New: "		followed = followed || s.renewed(s.doubt.at)\n",
+		},
+		Package: "pkg/rvtracker", Test: "TestAStoreThatWentBackBeforeIsNotTrusted/another_resource_shows_the_rewind",
 	},
 	{
 		Mutant: Mutant{
