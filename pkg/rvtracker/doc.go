@@ -38,8 +38,8 @@
 // a delete, whose object may have come back to life. If the store still shows the
 // time before the rewind, nobody may trust it until a list replaces its content: events
 // that were queued before the rewind may still come. A store below the fence is no exception, unless it went
-// back to there: the server may have been restored to before that. If the server answers fences for
-// Options.MaxWait and no list comes, owners go on with the store all the same; Source.Epoch does not trust it before that. The
+// back to there since a fence was last consistent: the server may have been restored to before that. If the server answers fences for
+// Options.MaxWait and no list comes, owners go on with the store all the same; Source.Epoch trusts it only once it was listed. The
 // list is asked for again, more and more rarely.
 //
 // A write whose RV the store already has is normal: the event came before the

@@ -266,7 +266,7 @@ var tested = []Tested{
 		Mutant: Mutant{
 			Name: "doubt-outlasts", Protection: "a cache that is used because no list comes after a rewind proves nothing", File: "pkg/rvtracker/safety.go",
 			Old: "	s.floor, s.pardoned = version{}, s.held || s.doubted\n",
-			New: "	s.floor, s.pardoned = version{}, s.held\n	s.endDoubt()\n",
+			New: "	s.floor, s.pardoned, s.doubted = version{}, s.held, false\n",
 		},
 		Package: "pkg/rvtracker", Test: "TestADoubtedStoreThatIsUsedIsNotTrusted",
 	},
