@@ -37,19 +37,24 @@ type Reporter struct {
 // NewReporter returns one that records events with events; nil: it only logs.
 func NewReporter(events record.EventRecorder) *Reporter { return &Reporter{events: events} }
 
-func (r *Reporter) report(ctx context.Context, report rvtracker.StaleReport) {
+// Report says that an owner has waited for more than a minute, and what it awaits.
+func (r *Reporter) Report(ctx context.Context, w rvtracker.Wait, awaits string) {
+	if r == nil {
+		return
+	}
+	waited := time.Since(w.Since).Round(time.Second)
 	cause := "no consistent read has shown whether the cache is stale"
-	if report.Proven {
+	if w.ProvenStale {
 		cause = "a consistent read confirmed that the cache is stale"
 	}
-	klog.FromContext(ctx).Info("An object is not reconciled because a cache has not caught up", "controller", report.Controller, "owner", report.Owner,
-		"cause", cause, "wait", report.Err.Error())
-	kind, ok := kinds[report.Controller]
+	klog.FromContext(ctx).Info("An object is not reconciled because a cache has not caught up", "controller", w.Controller, "owner", w.Owner,
+		"cause", cause, "resource", w.Resource, "seen", w.SeenRV, "awaits", awaits, "waited", waited)
+	kind, ok := kinds[w.Controller]
 	if !ok || r.events == nil {
 		return
 	}
 	version, name := kind.ToAPIVersionAndKind()
-	object := &corev1.ObjectReference{APIVersion: version, Kind: name, Namespace: report.Owner.Namespace, Name: report.Owner.Name, UID: report.OwnerUID}
+	object := &corev1.ObjectReference{APIVersion: version, Kind: name, Namespace: w.Owner.Namespace, Name: w.Owner.Name, UID: w.OwnerUID}
 	r.events.Eventf(object, corev1.EventTypeWarning, StaleCacheReason, "Not reconciled for %s: the controller's cache of %s is at resource version %q and waits for %s; %s",
-		report.Err.Waiting.Round(time.Second), report.Err.Resource, report.Err.SeenRV, report.Err.Awaits(), cause)
+		waited, w.Resource, w.SeenRV, awaits, cause)
 }

@@ -106,7 +106,7 @@ func TestProveFresh(t *testing.T) {
 	require.Empty(t, rowsOf(store.Waits))
 	since := time.Now().Add(-time.Minute)
 	guarded(store, &guard{{Object: "ns/pod", Resource: nodes, For: "a proof", Why: "no server", Since: since}})
-	require.Equal(t, []stalenessz.Wait{{Controller: store.name, Owner: "ns/pod", Resource: nodes, Reason: rvtracker.ForAction, For: "a proof", Why: "no server", Since: since}},
+	require.Equal(t, []stalenessz.Wait{{Controller: store.name, Owner: "ns/pod", Resource: nodes, Reason: stalenessz.ForAction, For: "a proof", Why: "no server", Since: since}},
 		rowsOf(store.Waits), "and what the guards put off")
 	ctx = reconcile()
 	require.NoError(t, consistency.ProveFresh(ctx, store, nodes))
@@ -172,7 +172,7 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 				time.Sleep(tc.after)
 				synctest.Wait()
 				if tc.waits {
-					require.EqualValues(t, 1, parked(t, "test", rvtracker.ForStart))
+					require.EqualValues(t, 1, parked(t, "test", stalenessz.ForStart))
 					require.Empty(t, woken)
 					require.Len(t, rowsOf(store.Waits), 1)
 					require.ErrorContains(t, store.gate(owner), "waits for a proof that the caches are as new as the start of leadership (nodes, for ")
@@ -182,7 +182,7 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 				}
 				require.Equal(t, []string{"owner"}, woken)
 				require.NoError(t, store.gate(owner))
-				require.Zero(t, parked(t, "test", rvtracker.ForStart))
+				require.Zero(t, parked(t, "test", stalenessz.ForStart))
 			})
 		})
 	}

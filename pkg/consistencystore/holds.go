@@ -15,7 +15,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
-	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 // hold has an owner of the controller, or all owners, wait until the cache of a resource is proven as of a time.
@@ -35,9 +35,9 @@ type hold struct {
 // awaits says what has to happen.
 func (h *hold) awaits() string {
 	switch h.reason {
-	case rvtracker.ForStart:
+	case stalenessz.ForStart:
 		return "a proof that the caches are as new as the start of leadership"
-	case rvtracker.ForUnsettled:
+	case stalenessz.ForUnsettled:
 		return "the outcome of a write whose answer was lost"
 	}
 	return "a proof that the cache is fresh"
@@ -49,7 +49,7 @@ func (h *hold) why(proof freshness.Proof) string {
 	switch {
 	case early > 0:
 		return fmt.Sprintf("the server asks to wait for another %s", early.Round(100*time.Millisecond))
-	case h.asOf.IsZero() && h.reason == rvtracker.ForUnsettled:
+	case h.asOf.IsZero() && h.reason == stalenessz.ForUnsettled:
 		return "the leader lease was not renewed since"
 	case proof.Outcome == "":
 		return "the cache is being proven"
@@ -82,7 +82,7 @@ type holds struct {
 }
 
 func newHolds(controller string) *holds {
-	return &holds{controller: controller, owners: map[string]map[types.NamespacedName][]*hold{rvtracker.ForStart: {}, rvtracker.ForUnsettled: {}, rvtracker.ForAction: {}}}
+	return &holds{controller: controller, owners: map[string]map[types.NamespacedName][]*hold{stalenessz.ForStart: {}, stalenessz.ForUnsettled: {}, stalenessz.ForAction: {}}}
 }
 
 // gate refuses an owner that a hold of the controller or of its own keeps from being reconciled.
@@ -143,7 +143,7 @@ func (l *holds) release(reason string, owner types.NamespacedName, resource sche
 func (l *holds) putOff(owner types.NamespacedName) *refusal {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, h := range l.owners[rvtracker.ForAction][owner] {
+	for _, h := range l.owners[stalenessz.ForAction][owner] {
 		return h.action
 	}
 	return nil
@@ -158,7 +158,7 @@ func (l *holds) change(f func()) {
 
 // count tells the metric of how many owners wait for that reason. mu must be held.
 func (l *holds) count(reason string) {
-	if reason != rvtracker.ForAction {
+	if reason != stalenessz.ForAction {
 		metrics.Parked(l.controller, reason, len(l.owners[reason]))
 	}
 }

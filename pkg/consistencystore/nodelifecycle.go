@@ -25,7 +25,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/nodebreaker"
-	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 const (
@@ -147,8 +147,8 @@ func (b *nodeBreaker) BeginPass(ctx context.Context) bool {
 			return false
 		}
 		b.held.change(func() {
-			delete(b.held.owners[rvtracker.ForStart], allNodes)
-			b.held.count(rvtracker.ForStart)
+			delete(b.held.owners[stalenessz.ForStart], allNodes)
+			b.held.count(stalenessz.ForStart)
 		})
 	}
 	return b.Nodes.BeginPass(ctx)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 // passStore is the store of a controller that makes passes.
@@ -60,7 +61,7 @@ func TestAnActionOfAPassWaitsAlone(t *testing.T) {
 		made, done := look()
 		require.Equal(t, map[string]time.Duration{"by pods": 0}, done)
 		require.Equal(t, []time.Duration{0, 20 * time.Second, 40 * time.Second}, made, "while it waits, passes are made as always")
-		require.NotEmpty(t, store.held.owners[rvtracker.ForAction], "it is shown that it waits")
+		require.NotEmpty(t, store.held.owners[stalenessz.ForAction], "it is shown that it waits")
 		prover.answer(fresh)
 		close(prover.release)
 		time.Sleep(time.Second)
@@ -69,7 +70,7 @@ func TestAnActionOfAPassWaitsAlone(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		made, _ = look()
 		require.Equal(t, []time.Duration{0, 20 * time.Second, 40 * time.Second, 45 * time.Second, 65 * time.Second}, made)
-		require.Empty(t, store.held.owners[rvtracker.ForAction])
+		require.Empty(t, store.held.owners[stalenessz.ForAction])
 		require.Empty(t, store.refused)
 		require.Empty(t, store.ahead)
 	})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 // verdicts proves each resource as it is told to. Who waits is let go after a second.
@@ -196,7 +197,7 @@ func TestAWaitThatOutlivesItsObjectLeavesNothing(t *testing.T) {
 				require.Empty(t, store.waiting)
 				require.Empty(t, store.refused)
 				require.Empty(t, store.ahead)
-				require.Empty(t, store.held.owners[rvtracker.ForAction])
+				require.Empty(t, store.held.owners[stalenessz.ForAction])
 			})
 		})
 	}

@@ -75,12 +75,9 @@ func (s *Store) settleUpTo(ctx context.Context, resource schema.GroupResource, u
 			told = true
 			klog.FromContext(ctx).Info("Objects wait for the outcome of writes whose answers were lost", "controller", s.name, "owners", waiting, "resource", resource, "proof", proof.String())
 		}
-		if s.report != nil {
-			for _, o := range late {
-				s.report(rvtracker.StaleReport{Controller: s.name, Owner: o.name, OwnerUID: o.uid, Proven: proof.Outcome == freshness.Stale,
-					Err: &rvtracker.NotReadyError{Controller: s.name, Owner: o.name, Resource: resource, Waiting: time.Since(o.since),
-						SeenRV: s.caches[resource].LastStoreSyncResourceVersion(), Why: rvtracker.WhyUnsettled}})
-			}
+		for _, o := range late {
+			s.reports.Report(ctx, rvtracker.Wait{Controller: s.name, Owner: o.name, OwnerUID: o.uid, Resource: resource, Since: o.since,
+				SeenRV: s.caches[resource].LastStoreSyncResourceVersion(), ProvenStale: proof.Outcome == freshness.Stale}, "a proof as of the write whose answer was lost")
 		}
 		return true
 	}

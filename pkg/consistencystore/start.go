@@ -13,6 +13,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 // retryStart is how often the caches are looked at before a controller's first reconcile.
@@ -22,7 +23,7 @@ const retryStart = 100 * time.Millisecond
 // leader: what an earlier leader wrote is recorded nowhere else (gap 17). An informer's first list is a consistent read with WatchList;
 // without it, or when it falls back, it may be answered by an apiserver that lags.
 func (l *holds) holdStartOf(since time.Time) *hold {
-	all := &hold{reason: rvtracker.ForStart, asOf: since, since: since}
+	all := &hold{reason: stalenessz.ForStart, asOf: since, since: since}
 	l.all.Store(all)
 	return all
 }

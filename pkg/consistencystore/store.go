@@ -26,6 +26,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 const (
@@ -48,16 +49,16 @@ const (
 type Store struct {
 	*rvtracker.Controller
 	name   string
-	ctx    context.Context             // of the term of leadership
-	since  time.Time                   // no proof may be older
-	prover Prover                      // nil: nothing is proven
-	live   *Live                       // nil: proofs alone count
-	report func(rvtracker.StaleReport) // nil: nobody is told of long waits
+	ctx    context.Context // of the term of leadership
+	since  time.Time       // no proof may be older
+	prover Prover          // nil: nothing is proven
+	live   *Live           // nil: proofs alone count
 	caches map[schema.GroupResource]consistency.LastSyncRVGetter
 	// register has the prover look at a cache that is followed; nil: it does already.
 	register func(resource schema.GroupResource, store cache.Store) error
-	// budget and reports are for the guards of disruptive actions; nil: there are none.
-	budget  *livereads.Budget
+	// budget is for the guards of disruptive actions; nil: there are none.
+	budget *livereads.Budget
+	// reports tell of long waits; nil: nothing does.
 	reports *Reporter
 
 	mu  sync.Mutex
@@ -495,7 +496,7 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *refusa
 	if s.refused == nil {
 		s.refused = map[types.NamespacedName]*refusal{}
 	}
-	r.reason, r.action, r.since, r.stale = rvtracker.ForAction, r, time.Now(), map[schema.GroupResource]time.Time{}
+	r.reason, r.action, r.since, r.stale = stalenessz.ForAction, r, time.Now(), map[schema.GroupResource]time.Time{}
 	if r.proof.Outcome == freshness.Stale {
 		r.stale[r.resource] = r.proof.At
 	}
@@ -508,7 +509,7 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *refusa
 	go func() {
 		proven := wait()
 		s.mu.Lock()
-		s.held.change(func() { s.held.release(rvtracker.ForAction, owner, r.resource) })
+		s.held.change(func() { s.held.release(stalenessz.ForAction, owner, r.resource) })
 		r.ended = time.Now()
 		if !proven {
 			r.asOf = time.Time{}

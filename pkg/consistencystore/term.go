@@ -68,9 +68,8 @@ type ControllerStore interface {
 // New returns a controller's store, which lives until ctx, the term of leadership, ends. The controller's first reconciles wait
 // until stores, the caches that it reads, are proven as new as the start of the term.
 func (t *Term) New(ctx context.Context, controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter) ControllerStore {
-	report := func(r rvtracker.StaleReport) { t.Reports.report(ctx, r) }
-	s := newStore(t.Tracker, controller, stores, rvtracker.WithStaleHandler(report))
-	s.ctx, s.since, s.report = ctx, t.Since, report
+	s := newStore(t.Tracker, controller, stores)
+	s.ctx, s.since = ctx, t.Since
 	var resources []schema.GroupResource
 	for resource, informer := range stores {
 		resources = append(resources, resource)
@@ -112,15 +111,15 @@ func (t *Term) New(ctx context.Context, controller string, stores map[schema.Gro
 
 // seriesValues are what the tracker and the prover label metrics with.
 var seriesValues = metrics.Values{
-	Parked:  []string{rvtracker.ForOwnWrites, rvtracker.ForRelist, rvtracker.ForRewind, rvtracker.ForStart, rvtracker.ForUnsettled},
-	Waited:  []string{rvtracker.OutcomeSeen},
-	Dropped: []string{rvtracker.OutcomeRewound, rvtracker.OutcomeAbandoned, rvtracker.OutcomeUndone},
+	Parked:  append(slices.Clip(rvtracker.LabelValues.Reasons), stalenessz.ForStart, stalenessz.ForUnsettled),
+	Waited:  rvtracker.LabelValues.Ended,
+	Dropped: rvtracker.LabelValues.Dropped,
 	Proofs:  []string{string(freshness.Proven), string(freshness.Stale), string(freshness.Unknown)},
-	Origins: []string{rvtracker.OriginStore, rvtracker.OriginWrite, rvtracker.OriginFence},
+	Origins: rvtracker.LabelValues.Origins,
 }
 
 // newStore returns a controller's store that is kept by the tracker and proves nothing.
-func newStore(tracker *rvtracker.Tracker, controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter, opts ...rvtracker.ControllerOption) *Store {
+func newStore(tracker *rvtracker.Tracker, controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter) *Store {
 	tracked := make(map[schema.GroupResource]rvtracker.Store, len(stores))
 	for resource, s := range stores {
 		// Upstream hands over the informers' stores, as the narrowest interface that it needs.
@@ -129,7 +128,7 @@ func newStore(tracker *rvtracker.Tracker, controller string, stores map[schema.G
 		}
 	}
 	s := &Store{name: controller, caches: stores, held: newHolds(controller)}
-	s.Controller = tracker.ForController(controller, tracked, s.wake, opts...)
+	s.Controller = tracker.ForController(controller, tracked, s.wake)
 	return s
 }
 

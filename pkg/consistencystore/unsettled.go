@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
-	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
@@ -127,7 +127,7 @@ func (s *Store) clearUnsettled(owner types.NamespacedName, uid types.UID) (wake 
 // settledOf forgets an owner's loss of one resource, and settled those of all. The set's mu must be held.
 func (s *Store) settledOf(owner types.NamespacedName, o *unsettledOwner, resource schema.GroupResource) {
 	if o.parked {
-		s.held.change(func() { s.held.release(rvtracker.ForUnsettled, owner, resource) })
+		s.held.change(func() { s.held.release(stalenessz.ForUnsettled, owner, resource) })
 	}
 	delete(o.lost, resource)
 }
@@ -201,7 +201,7 @@ func (s *Store) lose(owner types.NamespacedName, o *unsettledOwner, resource sch
 	o.latest, o.followed = time.Now(), false
 	h, known := o.lost[resource]
 	if !known {
-		h = &hold{reason: rvtracker.ForUnsettled, resource: resource, notBefore: o.notBefore}
+		h = &hold{reason: stalenessz.ForUnsettled, resource: resource, notBefore: o.notBefore}
 		o.lost[resource] = h
 	}
 	s.held.change(func() {

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
@@ -88,11 +89,11 @@ func TestLostAnswersAreSettled(t *testing.T) {
 	metrics.Register()
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
 	synctest.Test(t, func(t *testing.T) {
-		prover, woken, reports := &lateProver{}, make(chan string, 9), make(chan rvtracker.StaleReport, 9)
+		prover, woken, events := &lateProver{}, make(chan string, 9), record.NewFakeRecorder(9)
 		reached := version("5")
 		store := newStore(rvtracker.New(rvtracker.Options{}), "test", map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: &reached, pods: &reached})
 		store.ctx, store.prover = t.Context(), prover
-		store.report = func(r rvtracker.StaleReport) { reports <- r }
+		store.name, store.reports = "daemonset", NewReporter(events)
 		store.OnReady(func(key string) { woken <- key })
 
 		tracked, _ := store.Unsettled(owner, "uid", schema.GroupResource{Resource: "events"}, 0)
@@ -112,9 +113,9 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		time.Sleep(reportAfter)
 		require.True(t, consistency.Parked(store.EnsureReady(owner)), "a proof from before the last loss proves nothing")
 		require.Empty(t, woken)
-		require.EqualValues(t, 1, parked(t, "test", rvtracker.ForUnsettled))
-		require.Len(t, reports, 1, "a long wait is told once")
-		require.Equal(t, owner, (<-reports).Owner)
+		require.EqualValues(t, 1, parked(t, "test", stalenessz.ForUnsettled))
+		require.Len(t, events.Events, 1, "a long wait is reported once")
+		require.Contains(t, <-events.Events, `is at resource version "5" and waits for a proof as of the write whose answer was lost`)
 
 		prover.set(time.Now(), false)
 		time.Sleep(time.Second)
@@ -123,7 +124,7 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		require.Equal(t, "ns/owner", <-woken)
 		require.NoError(t, store.EnsureReady(owner))
 		require.True(t, store.SeenOwnWrites(owner))
-		require.Zero(t, parked(t, "test", rvtracker.ForUnsettled))
+		require.Zero(t, parked(t, "test", stalenessz.ForUnsettled))
 
 		// By the time of a retry the loss may be settled by what others had proven: nobody waits.
 		store.Unsettled(owner, "uid", pods, transport.NeverRetried)
@@ -233,7 +234,7 @@ func TestLostAnswersAreListed(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Error(t, store.EnsureReady(owner))
 		synctest.Wait()
-		require.Equal(t, []stalenessz.Wait{{Controller: "test", Owner: "ns/owner", Resource: pods, Since: lost, Reason: rvtracker.ForUnsettled,
+		require.Equal(t, []stalenessz.Wait{{Controller: "test", Owner: "ns/owner", Resource: pods, Since: lost, Reason: stalenessz.ForUnsettled,
 			For: "the outcome of a write whose answer was lost", Why: down.String()}}, rowsOf(store.Waits))
 
 		store.Unsettled(owner, "uid", nodes, 30*time.Second)

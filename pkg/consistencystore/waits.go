@@ -29,7 +29,7 @@ func guarded[G waiter](s *Store, guard G) G {
 func (s *Store) Waits(out *stalenessz.Longest) {
 	s.EachWaiting(out.Wants, func(w rvtracker.Wait) {
 		out.Add(stalenessz.Wait{
-			Controller: w.Controller, Owner: key(w.Owner), Resource: w.Resource, Since: w.Since, Reason: w.Why.Reason(),
+			Controller: w.Controller, Owner: key(w.Owner), Resource: w.Resource, Since: w.Since, Reason: w.Reason(),
 			For: fmt.Sprintf("%s, the cache is at %q", w.Awaits(), w.SeenRV), Why: why(w),
 		})
 	})
@@ -51,7 +51,7 @@ func (s *Store) Waits(out *stalenessz.Longest) {
 	for _, guard := range guards {
 		for _, w := range guard.Waits() {
 			if out.WantsAction(w.Since) {
-				out.Add(stalenessz.Wait{Controller: s.name, Owner: w.Object, Resource: w.Resource, Since: w.Since, Reason: rvtracker.ForAction, For: w.For, Why: w.Why})
+				out.Add(stalenessz.Wait{Controller: s.name, Owner: w.Object, Resource: w.Resource, Since: w.Since, Reason: stalenessz.ForAction, For: w.For, Why: w.Why})
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 )
@@ -174,7 +175,7 @@ type turn struct {
 // webhook is down, for as long as that lasts and with a Retry-After of up to 30 s. Only a rejection by
 // API Priority and Fairness is of all requests of its priority level.
 func (p *Prover) admit(ctx context.Context, h *hold, r *resource) (*turn, *failure) {
-	now := p.opts.Clock.Now()
+	now := time.Now()
 	r.mu.Lock()
 	f := h.get(now)
 	if f != nil && (f.awaits != "" && Passed(r.sample(), f.awaits) || h.reconnected(&p.traffic)) {
@@ -195,31 +196,52 @@ func (p *Prover) admit(ctx context.Context, h *hold, r *resource) (*turn, *failu
 			return nil, f
 		}
 	}
-	if f := p.client.budget.take(ctx); f != nil {
+	if f := take(ctx, p.client.budget); f != nil {
 		t.leave()
 		return nil, f
 	}
-	t.seq, t.sent = p.traffic.send(), p.opts.Clock.Now()
+	t.seq, t.sent = p.traffic.send(), time.Now()
 	return t, nil
+}
+
+// take waits for a token of a budget. It fails at once if it would wait for longer than budgetWait.
+func take(ctx context.Context, budget *rate.Limiter) *failure {
+	token := budget.Reserve()
+	wait := token.Delay()
+	switch {
+	case wait == 0:
+		return nil
+	case wait > budgetWait:
+		token.Cancel()
+		return &failure{reason: reasonBudgetSpent, retryAfter: wait, err: fmt.Errorf("budget of requests is spent for %s", wait)}
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return &failure{reason: ReasonTimeout, err: fmt.Errorf("waiting for the budget of requests: %w", context.Cause(ctx))}
+	}
 }
 
 // enterRefused takes a token and a slot of those that resources share which were refused. While
 // nothing works there is nobody to keep the slots for.
 func (t *turn) enterRefused(ctx context.Context, now time.Time) *failure {
 	p := t.r.p
-	if f := p.refusedBudget.take(ctx); f != nil {
+	if f := take(ctx, p.refusedBudget); f != nil {
 		return f
 	}
 	if _, _, succeeded := p.traffic.state(); now.Sub(succeeded) > serving {
 		return nil
 	}
-	timer := p.opts.Clock.NewTimer(budgetWait)
+	timer := time.NewTimer(budgetWait)
 	defer timer.Stop()
 	select {
 	case p.refusedSlots <- struct{}{}:
 		t.slot = true
 		return nil
-	case <-timer.C():
+	case <-timer.C:
 		return &failure{reason: reasonBudgetSpent, retryAfter: errorHold, err: fmt.Errorf("%d requests are under way for resources that were refused", refusedSlots)}
 	case <-ctx.Done():
 		return &failure{reason: ReasonTimeout, err: fmt.Errorf("waiting to send a request: %w", context.Cause(ctx))}
@@ -250,7 +272,7 @@ func (t *turn) leave() {
 func (t *turn) end(f *failure) {
 	t.leave()
 	p := t.r.p
-	now := p.opts.Clock.Now()
+	now := time.Now()
 	p.traffic.ended(t.seq, now, f)
 	if f != nil && f.overload && builtIn(t.r.gvr) {
 		f.refusal = false

@@ -176,7 +176,7 @@ func TestHoldGrowsWithTheOutageOfAResource(t *testing.T) {
 				var held time.Duration
 				for end := time.Now().Add(time.Duration(tc.minutes) * time.Minute); time.Now().Before(end); {
 					w.p.Fence(w.Context(), custom(1))
-					held = w.requireNoFence(tc.resource, ReasonServerError)
+					held = w.requireNoFence(tc.resource, reasonServerError)
 					time.Sleep(max(held, time.Second))
 				}
 				sent := w.p.resource(tc.resource).fenceHold

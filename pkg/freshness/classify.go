@@ -37,7 +37,7 @@ func classify(err error, headers http.Header) *failure {
 		f.retryAfter = time.Duration(min(seconds, int(maxHold/time.Second))) * time.Second
 	}
 	switch f.reason {
-	case reasonThrottled, ReasonForbidden, ReasonNotFound, ReasonTimeout, ReasonServerError:
+	case reasonThrottled, ReasonForbidden, ReasonNotFound, ReasonTimeout, reasonServerError:
 		f.refusal = true
 	}
 	overload := f.reason == reasonThrottled && apierrors.IsUnexpectedServerError(err)
@@ -64,7 +64,7 @@ func classify(err error, headers http.Header) *failure {
 
 // refusal is an answer that cannot be used.
 func refusal(format string, args ...any) *failure {
-	return &failure{reason: ReasonServerError, retryAfter: errorHold, refusal: true, err: fmt.Errorf(format, args...)}
+	return &failure{reason: reasonServerError, retryAfter: errorHold, refusal: true, err: fmt.Errorf(format, args...)}
 }
 
 // maxText is how much of a server's text is told, in bytes; maxLevel is the longest UID that is taken for one.
@@ -123,7 +123,7 @@ func reasonOf(err error) Reason {
 	}
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
-		return ReasonServerError
+		return reasonServerError
 	}
 	return ReasonNoServer
 }

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	flowcontrol "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,7 +35,7 @@ const (
 // the prover to say, so client-go's own retries and limits are off.
 type client struct {
 	rest   rest.Interface
-	budget *budget
+	budget *rate.Limiter
 	// timeout is how long a list of a resource may take.
 	timeout func(gvr schema.GroupVersionResource) time.Duration
 	metrics Metrics
@@ -42,7 +43,7 @@ type client struct {
 	levelSeen func(gvr schema.GroupVersionResource, level string)
 }
 
-func newClient(o Options, b *budget) (*client, error) {
+func newClient(o Options, b *rate.Limiter) (*client, error) {
 	config := rest.CopyConfig(o.Config)
 	if config.UserAgent == "" {
 		config.UserAgent = rest.DefaultKubernetesUserAgent()

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
@@ -180,7 +181,7 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		if limit > 0 && len(list.Items) == limit {
 			last := list.Items[limit-1]
-			list.Continue = fmt.Sprintf("%d|%s", rv, objectKey(last.Namespace, last.Name))
+			list.Continue = fmt.Sprintf("%d|%s", rv, cache.MetaObjectToName(&last).String())
 			break
 		}
 		list.Items = append(list.Items, *a.object(state[k]))

@@ -20,11 +20,11 @@ type fencer struct{ p *Prover }
 func (p *Prover) Fencer() rvtracker.Fencer { return fencer{p} }
 
 // Fence implements rvtracker.Fencer. The error wraps rvtracker.ErrUnprovable if asking again will not
-// help, as for a resource without a registered cache (ErrNotRegistered).
+// help, as for a resource without a registered cache (errNotRegistered).
 func (f fencer) Fence(ctx context.Context, resource schema.GroupResource) (string, error) {
 	gvr, ok := f.p.Lookup(resource)
 	if !ok {
-		return "", fmt.Errorf("%w: fence of %s: %w", rvtracker.ErrUnprovable, resource, ErrNotRegistered)
+		return "", fmt.Errorf("%w: fence of %s: %w", rvtracker.ErrUnprovable, resource, errNotRegistered)
 	}
 	fence, err := f.p.Fence(ctx, gvr)
 	var failed *Error
@@ -40,7 +40,7 @@ func (f fencer) Fence(ctx context.Context, resource schema.GroupResource) (strin
 	return fence.ResourceVersion, nil
 }
 
-// Lookup finds the version under which a resource's cache was registered.
+// Lookup finds the version under which a resource's cache is registered. Without one it returns an empty version, of which nothing is proven.
 func (p *Prover) Lookup(gr schema.GroupResource) (schema.GroupVersionResource, bool) {
 	p.mu.RLock()
 	var found []schema.GroupVersionResource
@@ -55,7 +55,7 @@ func (p *Prover) Lookup(gr schema.GroupResource) (schema.GroupVersionResource, b
 			return gvr, true
 		}
 	}
-	return schema.GroupVersionResource{}, false
+	return gr.WithVersion(""), false
 }
 
 // WaitFor returns nil once the cache of a resource has passed rv, else an error, at the latest when ctx ends.
@@ -63,7 +63,7 @@ func (p *Prover) WaitFor(ctx context.Context, resource schema.GroupResource, rv 
 	gvr, _ := p.Lookup(resource)
 	r := p.registered(gvr)
 	if r == nil {
-		return ErrNotRegistered
+		return errNotRegistered
 	}
 	r.mu.Lock()
 	view := r.view

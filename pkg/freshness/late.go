@@ -41,7 +41,7 @@ func (r *resource) cameLate(f *failure, took time.Duration) {
 	usual := time.Duration(WatchSeconds)*time.Second + watchSlack
 	switch {
 	case f != nil && (f.reason == ReasonTimeout || f.reason == reasonNoBookmark):
-		r.late.until = r.p.opts.Clock.Now().Add(lateFor)
+		r.late.until = time.Now().Add(lateFor)
 		r.late.slack = min(2*max(watchSlack, r.late.slack), maxWatchSlack)
 	case took <= usual:
 		r.late = lateness{}
@@ -52,14 +52,14 @@ func (r *resource) cameLate(f *failure, took time.Duration) {
 func (r *resource) eventsAreLate() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.p.opts.Clock.Now().Before(r.late.until)
+	return time.Now().Before(r.late.until)
 }
 
 // listAgain refuses to list a collection of n objects again so soon.
 func (r *resource) listAgain(n int) *failure {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.p.opts.Clock.Now()
+	now := time.Now()
 	if wait := r.late.listed.Add(time.Duration(n) * listShare).Sub(now); wait > 0 {
 		return &failure{reason: ReasonTimeout, retryAfter: wait, err: fmt.Errorf("watches bring nothing in time, and %d objects were listed a moment ago", n)}
 	}

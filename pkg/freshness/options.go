@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
 )
 
 // WatchSeconds is timeoutSeconds of a quiet proof's watch: the shortest that kube-apiserver sends a bookmark on before it ends it.
@@ -26,8 +25,6 @@ const (
 type Options struct {
 	// Config reaches the server. It is copied; its rate limiter and timeout are not used.
 	Config *rest.Config
-	// Clock defaults to the real clock. Request timeouts run on real time.
-	Clock clock.Clock
 	// Metrics defaults to none.
 	Metrics Metrics
 
@@ -49,9 +46,6 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
 	}
@@ -73,15 +67,12 @@ func (o Options) withDefaults() Options {
 // Metrics receives what the prover counts. Methods may be called concurrently and
 // must not call the prover.
 type Metrics interface {
-	// Fence: a fence has ended after latency; failed is empty on success.
-	Fence(resource schema.GroupVersionResource, failed string, latency time.Duration)
+	// Fence, List and Watch: a fence, or the list or the watch of a quiet proof, has ended after latency.
+	Fence(resource schema.GroupVersionResource, latency time.Duration)
+	List(resource schema.GroupVersionResource, latency time.Duration)
+	Watch(resource schema.GroupVersionResource, latency time.Duration)
 	// Bytes were read of a response's body, of a list or a watch.
 	Bytes(resource schema.GroupVersionResource, n int)
-	// List: the metadata list of a quiet proof has ended after latency; failed is empty on success.
-	List(resource schema.GroupVersionResource, failed string, latency time.Duration)
-	// Watch: the watch of a quiet proof has ended after latency; failed is empty if it
-	// said something.
-	Watch(resource schema.GroupVersionResource, failed string, latency time.Duration)
 	// Rewind: the server's RVs went backward.
 	Rewind(resource schema.GroupVersionResource)
 }
@@ -89,8 +80,8 @@ type Metrics interface {
 // noMetrics counts nothing.
 type noMetrics struct{}
 
-func (noMetrics) Fence(schema.GroupVersionResource, string, time.Duration) {}
-func (noMetrics) List(schema.GroupVersionResource, string, time.Duration)  {}
-func (noMetrics) Watch(schema.GroupVersionResource, string, time.Duration) {}
-func (noMetrics) Bytes(schema.GroupVersionResource, int)                   {}
-func (noMetrics) Rewind(schema.GroupVersionResource)                       {}
+func (noMetrics) Fence(schema.GroupVersionResource, time.Duration) {}
+func (noMetrics) List(schema.GroupVersionResource, time.Duration)  {}
+func (noMetrics) Watch(schema.GroupVersionResource, time.Duration) {}
+func (noMetrics) Bytes(schema.GroupVersionResource, int)           {}
+func (noMetrics) Rewind(schema.GroupVersionResource)               {}

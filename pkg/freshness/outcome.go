@@ -33,20 +33,18 @@ const (
 	Unknown Outcome = "Unknown"
 )
 
-// Method is how a proof was found.
-type Method string
-
+// How a proof was found.
 const (
 	// methodEarlier: it was proven already; no request was made for it.
-	methodEarlier Method = "Earlier"
+	methodEarlier = "Earlier"
 	// methodFence: the cache had passed a fence when its answer came.
-	methodFence Method = "Fence"
+	methodFence = "Fence"
 	// methodWait: the cache passed the fence while it was waited for.
-	methodWait Method = "Wait"
+	methodWait = "Wait"
 	// methodList: a metadata list was compared with the cache.
-	methodList Method = "List"
+	methodList = "List"
 	// methodWatch: a metadata watch showed what was missing, or that nothing was.
-	methodWatch Method = "Watch"
+	methodWatch = "Watch"
 )
 
 // Reason of an Unknown outcome, or of a fence that failed.
@@ -67,8 +65,8 @@ const (
 	ReasonForbidden Reason = "Forbidden"
 	// ReasonNotFound: the server does not serve the resource, or not by that verb.
 	ReasonNotFound Reason = "NotFound"
-	// ReasonServerError: any other error that the server answered.
-	ReasonServerError Reason = "ServerError"
+	// reasonServerError: any other error that the server answered.
+	reasonServerError Reason = "ServerError"
 	// ReasonIncomparable: an RV of the server or the cache is not a number.
 	ReasonIncomparable Reason = "Incomparable"
 	// reasonBudgetSpent: the budget for requests is spent. See RetryAfter.
@@ -95,7 +93,7 @@ const (
 type Proof struct {
 	Resource schema.GroupVersionResource
 	Outcome  Outcome
-	Method   Method
+	Method   string // how it was found
 
 	// At, if Proven: the cache is as new as the server was then. If Stale: the server
 	// had the missing changes then or before.
@@ -168,8 +166,8 @@ func (p Proof) String() string {
 	return fmt.Sprintf("%s unknown (%s): %v", p.Resource.GroupResource(), p.Reason, p.Err)
 }
 
-// ErrNotRegistered is wrapped when a resource has no cache registered.
-var ErrNotRegistered = errors.New("no cache registered")
+// errNotRegistered is wrapped when a resource has no cache registered.
+var errNotRegistered = errors.New("no cache registered")
 
 // Error is a fence that failed. It says nothing about the cache.
 type Error struct {

@@ -16,7 +16,7 @@ import (
 )
 
 func TestProvenWithin(t *testing.T) {
-	unknown, stale := Proof{Outcome: Unknown, Reason: ReasonServerError}, Proof{Outcome: Stale, ResourceVersion: "9"}
+	unknown, stale := Proof{Outcome: Unknown, Reason: reasonServerError}, Proof{Outcome: Stale, ResourceVersion: "9"}
 	down, gone := Proof{Outcome: Unknown, Reason: ReasonNoServer}, Proof{Outcome: Unknown, Reason: ReasonNotFound}
 	limits := rvtracker.Limits{Unknown: 10 * time.Second, Stale: time.Minute}
 	after := func(at time.Duration, before, then Proof) func(time.Duration) Proof {

@@ -98,7 +98,7 @@ func (p *Prover) ProveByList(ctx context.Context, gvr schema.GroupVersionResourc
 func (p *Prover) quietly(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time, prove func(context.Context, *resource, *flight[Proof], cacheView) Proof) (Proof, error) {
 	r := p.registered(gvr)
 	if r == nil {
-		err := fmt.Errorf("proving %s: %w", gvr.GroupResource(), ErrNotRegistered)
+		err := fmt.Errorf("proving %s: %w", gvr.GroupResource(), errNotRegistered)
 		return (&failure{reason: ReasonNotRegistered, err: err}).proof(gvr), err
 	}
 	if proof, done := r.unprovable(); done {
@@ -114,18 +114,6 @@ func (p *Prover) quietly(ctx context.Context, gvr schema.GroupVersionResource, a
 		}
 		return prove(ctx, r, fl, view)
 	}))
-}
-
-// countedList is readList, counted as one request.
-func (r *resource) countedList(ctx context.Context, fl *flight[Proof], limit int) (listing, *failure) {
-	start := r.p.opts.Clock.Now()
-	want, f := r.readList(ctx, fl, limit)
-	failed := Reason("")
-	if f != nil {
-		failed = f.reason
-	}
-	r.p.opts.Metrics.List(r.gvr, string(failed), r.p.opts.Clock.Since(start))
-	return want, f
 }
 
 // count is how many objects a cache had at a time.

@@ -195,7 +195,7 @@ func TestProveAtOnce(t *testing.T) {
 		require.NoError(w, err)
 		w.requireUnknown(proof, ReasonIncomparable)
 		_, err = w.p.ProveAtOnce(w.Context(), leases.GroupResource().WithVersion("other"), time.Now())
-		require.ErrorIs(w, err, ErrNotRegistered)
+		require.ErrorIs(w, err, errNotRegistered)
 	})
 }
 
@@ -235,6 +235,6 @@ func TestProveByWatchListsNothing(t *testing.T) {
 		require.Equal(w, begin, time.Now(), "a cache that stands where it was proven quiet is not waited for")
 
 		_, err = w.p.ProveByWatch(w.Context(), schema.GroupVersionResource{Resource: "unregistered"}, fence.TakenAt)
-		require.ErrorIs(w, err, ErrNotRegistered)
+		require.ErrorIs(w, err, errNotRegistered)
 	})
 }

@@ -24,7 +24,7 @@ type fenceResult struct {
 // for and that is not sent yet. The error is an *Error, or wraps ctx's.
 func (p *Prover) Fence(ctx context.Context, gvr schema.GroupVersionResource) (Fence, error) {
 	r := p.resource(gvr)
-	result, err := r.fenceSince(ctx, p.opts.Clock.Now())
+	result, err := r.fenceSince(ctx, time.Now())
 	if err != nil {
 		return Fence{}, err
 	}
@@ -59,7 +59,7 @@ func (r *resource) beginFence() begun {
 		b.token = b.source.BeginFence()
 		r.trusts() // Whatever doubt the answer ends has voided what was known before.
 	}
-	b.TakenAt = r.p.opts.Clock.Now()
+	b.TakenAt = time.Now()
 	return b
 }
 
@@ -86,16 +86,12 @@ func (r *resource) endFence(b begun, rv string) (Fence, *failure) {
 }
 
 func (r *resource) takeFence(ctx context.Context, fl *flight[fenceResult]) fenceResult {
-	start := r.p.opts.Clock.Now()
+	start := time.Now()
 	fence, f := r.readFence(ctx, fl)
 	if f != nil && f.reason == ReasonNoServer && f.retryAfter == 0 {
 		fence, f = r.readFence(ctx, fl)
 	}
-	failed := Reason("")
-	if f != nil {
-		failed = f.reason
-	}
-	r.p.opts.Metrics.Fence(r.gvr, string(failed), r.p.opts.Clock.Since(start))
+	r.p.opts.Metrics.Fence(r.gvr, time.Since(start))
 	return fenceResult{fence: fence, f: f}
 }
 

@@ -59,7 +59,7 @@ func (w *world) prove(asOf time.Time) Proof {
 	return proof
 }
 
-func (w *world) requireProven(proof Proof, method Method) {
+func (w *world) requireProven(proof Proof, method string) {
 	w.Helper()
 	require.Equal(w, Proven, proof.Outcome, proof.String())
 	require.Equal(w, method, proof.Method)
@@ -179,7 +179,7 @@ func TestInconclusive(t *testing.T) {
 		{name: "403", match: isFence, code: 403, status: metav1.StatusReasonForbidden, reason: ReasonForbidden, retry: time.Second},
 		{name: "401", match: isFence, code: 401, status: metav1.StatusReasonUnauthorized, reason: ReasonForbidden, retry: time.Second},
 		{name: "404", match: isFence, code: 404, status: metav1.StatusReasonNotFound, reason: ReasonNotFound, retry: 10 * time.Second},
-		{name: "500", match: isFence, code: 500, status: metav1.StatusReasonInternalError, reason: ReasonServerError, retry: time.Second},
+		{name: "500", match: isFence, code: 500, status: metav1.StatusReasonInternalError, reason: reasonServerError, retry: time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inWorld(t, Options{SmallCollection: tc.small}, func(w *world) {
@@ -335,7 +335,7 @@ func TestFutureAndUnregistered(t *testing.T) {
 		other := leases
 		other.Resource = "others"
 		proof, err := w.p.Prove(w.Context(), other, time.Now())
-		require.ErrorIs(w, err, ErrNotRegistered)
+		require.ErrorIs(w, err, errNotRegistered)
 		require.Equal(w, ReasonNotRegistered, proof.Reason)
 		require.Empty(w, w.api.requests)
 	})

@@ -11,7 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
@@ -36,7 +38,7 @@ type Prover struct {
 
 	traffic traffic
 	// Of the resources that were refused.
-	refusedBudget *budget
+	refusedBudget *rate.Limiter
 	refusedSlots  chan struct{}
 }
 
@@ -46,13 +48,13 @@ func New(opts Options) (*Prover, error) {
 		return nil, errors.New("freshness: no rest.Config given")
 	}
 	opts = opts.withDefaults()
-	c, err := newClient(opts, newBudget(opts, opts.QPS, opts.Burst))
+	c, err := newClient(opts, rate.NewLimiter(rate.Limit(opts.QPS), opts.Burst))
 	if err != nil {
 		return nil, err
 	}
 	p := &Prover{
 		opts: opts, client: c, resources: map[schema.GroupVersionResource]*resource{},
-		refusedBudget: newBudget(opts, opts.QPS/refusedShare, max(1, opts.Burst/refusedShare)),
+		refusedBudget: rate.NewLimiter(rate.Limit(opts.QPS/refusedShare), max(1, opts.Burst/refusedShare)),
 		refusedSlots:  make(chan struct{}, refusedSlots),
 	}
 	c.levelSeen, c.timeout = p.levelSeen, p.requestTimeout
@@ -72,7 +74,7 @@ func (p *Prover) Close() {
 // Track registers the store of a resource that source tracks: the source waits for the store, and is told of every fence that the
 // prover takes. It does nothing, and reports false, if that is so already. Another store replaces the one before, and what was proven is
 // forgotten.
-func (p *Prover) Track(gvr schema.GroupVersionResource, store Store, source *rvtracker.Source) bool {
+func (p *Prover) Track(gvr schema.GroupVersionResource, store cache.Store, source *rvtracker.Source) bool {
 	return p.resource(gvr).register(&storeView{store, source.Wait}, source)
 }
 
@@ -182,13 +184,13 @@ func (p *Prover) requestTimeout(gvr schema.GroupVersionResource) time.Duration {
 func (p *Prover) Prove(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time) (Proof, error) {
 	r := p.registered(gvr)
 	if r == nil {
-		err := fmt.Errorf("proving %s: %w", gvr.GroupResource(), ErrNotRegistered)
+		err := fmt.Errorf("proving %s: %w", gvr.GroupResource(), errNotRegistered)
 		return (&failure{reason: ReasonNotRegistered, err: err}).proof(gvr), err
 	}
 	if proof, ok := r.lookup(asOf, methodEarlier); ok {
 		return proof, nil
 	}
-	if now := p.opts.Clock.Now(); asOf.After(now) {
+	if now := time.Now(); asOf.After(now) {
 		f := &failure{reason: reasonInFuture, retryAfter: asOf.Sub(now), err: fmt.Errorf("asked for a time %s from now", asOf.Sub(now))}
 		return f.proof(gvr), nil
 	}

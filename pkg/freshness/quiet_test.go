@@ -211,7 +211,7 @@ func TestPagesOfDifferentRVsProveNothing(t *testing.T) {
 		w.api.bump(10)
 		n := 0
 		w.api.alwaysRV = func() int { n++; return w.api.bump(0) + n }
-		w.requireUnknown(w.prove(time.Now()), ReasonServerError)
+		w.requireUnknown(w.prove(time.Now()), reasonServerError)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 )
 
 const (
@@ -97,8 +98,8 @@ func (r *resource) settled(q quiet, fence Fence) bool {
 }
 
 // stale describes a cache that lacks events, the first of which is at rv.
-func (r *resource) stale(method Method, events int, rv string, fence Fence) Proof {
-	now := r.p.opts.Clock.Now()
+func (r *resource) stale(method string, events int, rv string, fence Fence) Proof {
+	now := time.Now()
 	r.mu.Lock()
 	storeRV := r.sample()
 	r.lacks.rv, r.lacks.at = rv, now
@@ -125,7 +126,9 @@ type listing struct {
 // proveByList compares a consistent metadata list with the store. The list is a fence
 // itself, so the proof is good for the time it was begun. A store that differs is given up to wait to catch up.
 func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view cacheView, limit int, wait time.Duration) (Proof, *failure) {
-	want, f := r.countedList(ctx, fl, limit)
+	start := time.Now()
+	want, f := r.readList(ctx, fl, limit)
+	r.p.opts.Metrics.List(r.gvr, time.Since(start))
 	if f != nil {
 		return Proof{}, f
 	}
@@ -255,7 +258,7 @@ func (r *resource) readListPage(ctx context.Context, fl *flight[Proof], out *lis
 func (l *listing) add(items []metav1.PartialObjectMetadata) {
 	for i := range items {
 		m := &items[i]
-		l.objects[objectKey(m.Namespace, m.Name)] = object{m.UID, m.ResourceVersion}
+		l.objects[cache.MetaObjectToName(m).String()] = object{m.UID, m.ResourceVersion}
 	}
 }
 

@@ -46,18 +46,14 @@ func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view cac
 	if f != nil {
 		return Proof{}, f
 	}
-	start := r.p.opts.Clock.Now()
+	start := time.Now()
 	var w replay
 	defer func() {
-		failed := Reason("")
-		if f != nil {
-			failed = f.reason
-			if f.reason == reasonGone {
-				f.awaits = w.fence.ResourceVersion
-			}
+		if f != nil && f.reason == reasonGone {
+			f.awaits = w.fence.ResourceVersion
 		}
 		t.end(f)
-		r.p.opts.Metrics.Watch(r.gvr, string(failed), r.p.opts.Clock.Since(start))
+		r.p.opts.Metrics.Watch(r.gvr, time.Since(start))
 	}()
 	r.mu.Lock()
 	base := r.sample()
@@ -92,7 +88,7 @@ func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view cac
 		<-waited
 	}()
 	proof, f = r.follow(ctx, stream, &w, caughtUp)
-	r.cameLate(f, r.p.opts.Clock.Since(start))
+	r.cameLate(f, time.Since(start))
 	return proof, f
 }
 
@@ -112,9 +108,9 @@ func (r *resource) follow(ctx context.Context, stream watch.Interface, w *replay
 				return r.complete(ctx, w, upTo)
 			}
 			if grace == nil && len(w.rvs) > 0 {
-				timer := r.p.opts.Clock.NewTimer(confirmWait)
+				timer := time.NewTimer(confirmWait)
 				defer timer.Stop()
-				grace = timer.C()
+				grace = timer.C
 			}
 		case <-grace:
 			// The events came and the store had its time. If it used it, go on to the bookmark.

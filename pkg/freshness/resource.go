@@ -168,13 +168,13 @@ func (r *resource) position(storeRV string) string {
 }
 
 // lookup returns the newest proof if it is good for asOf.
-func (r *resource) lookup(asOf time.Time, method Method) (Proof, bool) {
+func (r *resource) lookup(asOf time.Time, method string) (Proof, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lookupLocked(asOf, method)
 }
 
-func (r *resource) lookupLocked(asOf time.Time, method Method) (Proof, bool) {
+func (r *resource) lookupLocked(asOf time.Time, method string) (Proof, bool) {
 	storeRV := r.sample()
 	pos := r.position(storeRV)
 	for i := len(r.fences) - 1; i >= 0; i-- {

@@ -32,7 +32,7 @@ func TestRewind(t *testing.T) {
 		// after the rewind was found: what the store does, and what is said then
 		then   func(w *world)
 		want   Outcome
-		method Method
+		method string
 		reason Reason
 	}{
 		{name: "the store keeps the old history", to: 105, want: Unknown, reason: ReasonRewind},

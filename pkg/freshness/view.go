@@ -27,18 +27,9 @@ type cacheView interface {
 	Each(visit func(key string, uid types.UID, rv string))
 }
 
-// Store is the part of client-go's cache.Store and cache.Indexer that the prover needs.
-type Store interface {
-	LastStoreSyncResourceVersion() string
-	List() []any
-	ListKeys() []string
-}
-
-var _ Store = cache.Store(nil)
-
 // storeView is an informer's store, and what waits for it.
 type storeView struct {
-	store Store
+	store cache.Store
 	wait  func(ctx context.Context, rv string) error
 }
 
@@ -54,15 +45,8 @@ func (v *storeView) Each(visit func(key string, uid types.UID, rv string)) {
 			visit("", "", "")
 			continue
 		}
-		visit(objectKey(m.GetNamespace(), m.GetName()), m.GetUID(), m.GetResourceVersion())
+		visit(cache.MetaObjectToName(m).String(), m.GetUID(), m.GetResourceVersion())
 	}
 }
 
 func (v *storeView) WaitFor(ctx context.Context, rv string) error { return v.wait(ctx, rv) }
-
-func objectKey(namespace, name string) string {
-	if namespace == "" {
-		return name
-	}
-	return namespace + "/" + name
-}

@@ -34,7 +34,7 @@ var (
 
 	fresh = freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "5"}
 	stale = freshness.Proof{Outcome: freshness.Stale, ResourceVersion: "9"}
-	down  = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonServerError}
+	down  = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonTimeout}
 	none  = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonIncomparable}
 )
 

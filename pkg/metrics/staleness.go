@@ -162,17 +162,17 @@ func (s *Staleness) requested(r schema.GroupVersionResource, request string, lat
 }
 
 // Fence implements freshness.Metrics.
-func (s *Staleness) Fence(r schema.GroupVersionResource, _ string, latency time.Duration) {
+func (s *Staleness) Fence(r schema.GroupVersionResource, latency time.Duration) {
 	s.requested(r, requestFence, latency)
 }
 
 // List implements freshness.Metrics.
-func (s *Staleness) List(r schema.GroupVersionResource, _ string, latency time.Duration) {
+func (s *Staleness) List(r schema.GroupVersionResource, latency time.Duration) {
 	s.requested(r, requestList, latency)
 }
 
 // Watch implements freshness.Metrics.
-func (s *Staleness) Watch(r schema.GroupVersionResource, _ string, latency time.Duration) {
+func (s *Staleness) Watch(r schema.GroupVersionResource, latency time.Duration) {
 	s.requested(r, requestWatch, latency)
 }
 

@@ -34,9 +34,9 @@ func TestNoSeriesOfWhatIsGone(t *testing.T) {
 	count := func() {
 		s.Probed(widgets, "fresh", time.Second)
 		s.Entered(widgets, "stalled")
-		s.Fence(widgets, "NotFound", time.Second)
-		s.List(widgets, "", time.Second)
-		s.Watch(widgets, "", time.Second)
+		s.Fence(widgets, time.Second)
+		s.List(widgets, time.Second)
+		s.Watch(widgets, time.Second)
 		s.Bytes(widgets, 100)
 		s.Rewind(widgets)
 		s.WatchesEnded(widgets, 1)

@@ -27,7 +27,7 @@ func TestAllocations(t *testing.T) {
 				_ = c.EnsureReady(n)
 			}
 			require.Zero(t, testing.AllocsPerRun(runs, func() {
-				c.sources[pods].Observe(rvs[0])
+				c.sources[pods].observe(rvs[0])
 				rvs = rvs[1:]
 			}), "%d owners wait for a later one", len(waiting))
 		}

@@ -49,7 +49,7 @@ func BenchmarkEvent(b *testing.B) {
 				i = 0
 				s.cur.Store(0) // start over without going back
 			}
-			s.Observe(rvs[i])
+			s.observe(rvs[i])
 			i++
 		}
 	}

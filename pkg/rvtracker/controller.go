@@ -22,7 +22,6 @@ type Controller struct {
 	list    []*Source
 	plain   []*Source // those that have to be polled
 	wake    func(types.NamespacedName)
-	onStale func(StaleReport)
 
 	table *ownerTable
 	// busy counts owners with records, and what blocks all: zero means that every owner is ready.
@@ -37,30 +36,17 @@ type Controller struct {
 	demands    []demand
 }
 
-// ControllerOption is an option of ForController.
-type ControllerOption func(*Controller)
-
-// WithStaleHandler has f called once for each wait of an owner that lasts longer
-// than a minute, on a goroutine of the tracker's that logs and reports. Of many owners that wait, 100 of a
-// controller are reported in a second.
-func WithStaleHandler(f func(StaleReport)) ControllerOption {
-	return func(c *Controller) { c.onStale = f }
-}
-
 // ForController registers the stores that a controller reads and returns its
 // handle. A nil store is left out, as upstream does. wake is called from the
 // tracker's goroutine, without a lock held, once for each parked owner that has
 // become ready; it must not block (queue.Add). name labels metrics.
-func (t *Tracker) ForController(name string, stores map[schema.GroupResource]Store, wake func(owner types.NamespacedName), opts ...ControllerOption) *Controller {
+func (t *Tracker) ForController(name string, stores map[schema.GroupResource]Store, wake func(owner types.NamespacedName)) *Controller {
 	c := &Controller{
 		t:       t,
 		name:    name,
 		sources: make(map[schema.GroupResource]*Source, len(stores)),
 		wake:    wake,
 		table:   newOwnerTable(),
-	}
-	for _, o := range opts {
-		o(c)
 	}
 	for gr, store := range stores {
 		if store == nil {
@@ -102,7 +88,7 @@ func (c *Controller) Sending(resource schema.GroupResource) Sent {
 		return Sent{}
 	}
 	s.poll()
-	now := c.t.opts.Clock.Now()
+	now := c.t.opts.clock.Now()
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
 	return Sent{At: now, pos: s.pos(), token: s.token()}
@@ -116,11 +102,6 @@ func (s Sent) Suspect(rv string) bool {
 
 func (s Sent) suspect(v version) bool { return !s.pos.isZero() && !s.pos.less(v) }
 
-// WroteAt is Wrote for a write of which is not known when it was sent.
-func (c *Controller) WroteAt(name types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, rv string) {
-	c.Wrote(name, ownerUID, resource, rv, Sent{})
-}
-
 // Wrote records a successful write for owner: EnsureReady refuses owner until
 // the store of resource has reached rv. Records of another ownerUID are replaced.
 // An RV that cannot be compared is counted and changes nothing. If rv is Suspect,
@@ -133,7 +114,7 @@ func (c *Controller) Wrote(name types.NamespacedName, ownerUID types.UID, resour
 	if s != nil {
 		s.poll()
 	}
-	hash, now := c.table.hash(name), t.opts.Clock.Now()
+	hash, now := c.table.hash(name), t.opts.clock.Now()
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -142,7 +123,7 @@ func (c *Controller) Wrote(name types.NamespacedName, ownerUID types.UID, resour
 		t.opts.Metrics.Untracked(c.name, resource)
 		return
 	case !comparable:
-		t.opts.Metrics.Incomparable(resource, OriginWrite)
+		t.opts.Metrics.Incomparable(resource, originWrite)
 		return
 	}
 	o := c.table.get(hash, name)
@@ -158,7 +139,7 @@ func (c *Controller) Wrote(name types.NamespacedName, ownerUID types.UID, resour
 		if !suspect {
 			t.opts.Metrics.WriteToCache(c.name, resource, 0)
 			if o != nil {
-				t.finish(o, OutcomeSeen, now)
+				t.finish(o, outcomeSeen, now)
 			}
 			return
 		}
@@ -225,7 +206,7 @@ func (c *Controller) Deleted(name types.NamespacedName, ownerUID types.UID, reso
 	r.extra.deletes = append(r.extra.deletes, pendingDelete{key: key, uid: uid, fseq: t.fenceSeq})
 	s.enterSide(r)
 	if o.park != nil {
-		t.park(o, s, t.opts.Clock.Now())
+		t.park(o, s, t.opts.clock.Now())
 	}
 }
 
@@ -243,7 +224,7 @@ func (c *Controller) Clear(name types.NamespacedName, ownerUID types.UID) {
 		return
 	}
 	o.each(o.release)
-	c.t.finish(o, outcomeCleared, c.t.opts.Clock.Now())
+	c.t.finish(o, outcomeCleared, c.t.opts.clock.Now())
 }
 
 func (c *Controller) add(hash uint32, name types.NamespacedName, uid types.UID) *owner {
@@ -282,7 +263,7 @@ func (c *Controller) ensureReady(hash uint32, name types.NamespacedName) error {
 		s.poll()
 	}
 	t := c.t
-	now := t.opts.Clock.Now()
+	now := t.opts.clock.Now()
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -333,7 +314,7 @@ func (c *Controller) ensureReady(hash uint32, name types.NamespacedName) error {
 		return nil
 	}
 	if o.n == 0 {
-		t.unpark(o, OutcomeSeen, now)
+		t.unpark(o, outcomeSeen, now)
 		c.forget(o)
 		return nil
 	}
@@ -361,21 +342,15 @@ func (c *Controller) resolve(o *owner, now time.Time) {
 }
 
 func (c *Controller) notReady(o *owner, name types.NamespacedName, s *Source, now time.Time) *NotReadyError {
-	e := &NotReadyError{Controller: c.name, Owner: name, Resource: s.resource, SeenRV: s.pos().String()}
-	var r *record
-	if o != nil {
-		r = o.find(s)
-		if o.park != nil {
-			e.parked = true
-			e.Waiting = now.Sub(o.park.since)
-		}
+	e := &NotReadyError{Wait: c.wait(o, name, s)}
+	if o != nil && o.park != nil {
+		e.parked, e.waited = true, now.Sub(e.Since)
 	}
-	e.Why, e.AwaitedRV, e.DeletingUID = s.why(r)
 	return e
 }
 
 // kind is what r, or without r any owner, waits for at s.
-func (s *Source) kind(r *record) Why {
+func (s *Source) kind(r *record) why {
 	switch {
 	case s.held && !s.pardoned:
 		return whyRelist
@@ -384,7 +359,7 @@ func (s *Source) kind(r *record) Why {
 	case !s.floor.isZero():
 		return whyRegressed
 	case r == nil:
-		return WhyUnproven
+		return whyUnproven
 	case r.idx >= 0:
 		return whyWrite
 	case r.flags&flagSuspect != 0:
@@ -392,13 +367,13 @@ func (s *Source) kind(r *record) Why {
 	case r.hasDeletes():
 		return whyDelete
 	case r.flags&flagUnproven != 0:
-		return WhyUnproven
+		return whyUnproven
 	}
 	return whyWrite
 }
 
 // why is kind with what is awaited.
-func (s *Source) why(r *record) (why Why, awaited string, deleting types.UID) {
+func (s *Source) why(r *record) (why why, awaited string, deleting types.UID) {
 	switch why = s.kind(r); why {
 	case whyRegressed:
 		v := s.floor

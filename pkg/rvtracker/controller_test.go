@@ -105,7 +105,7 @@ func TestReadYourWrites(t *testing.T) {
 				}
 				e := requireNotReady(t, err)
 				require.True(t, e.Parked())
-				require.NotEmpty(t, e.AwaitedRV)
+				require.NotEmpty(t, e.awaitedRV)
 				require.Equal(t, whyWrite, e.Why)
 				require.NotEmpty(t, e.Error())
 			})
@@ -135,10 +135,10 @@ func TestParkAndWake(t *testing.T) {
 	b.c.WroteAt(dsA, "u", pods, "10")
 	b.c.WroteAt(dsA, "u", sets, "20")
 	b.c.WroteAt(dsB, "u", pods, "30")
-	require.Zero(t, requireNotReady(t, b.c.EnsureReady(dsA)).Waiting)
+	require.Zero(t, requireNotReady(t, b.c.EnsureReady(dsA)).waited)
 	b.clock.Step(2 * time.Second)
 	e := requireNotReady(t, b.c.EnsureReady(dsA))
-	require.Equal(t, 2*time.Second, e.Waiting, "the first parking time is kept")
+	require.Equal(t, 2*time.Second, e.waited, "the first parking time is kept")
 	require.Equal(t, 1, b.metrics.count("wait"), "parking is idempotent")
 	requireNotReady(t, b.c.EnsureReady(dsB))
 
@@ -153,7 +153,7 @@ func TestParkAndWake(t *testing.T) {
 	require.Empty(t, b.takeWoken(), "woken once")
 	b.pods.apply("31")
 	require.Equal(t, []types.NamespacedName{dsB}, b.takeWoken())
-	require.Equal(t, 2, b.metrics.waits[OutcomeSeen])
+	require.Equal(t, 2, b.metrics.waits[outcomeSeen])
 	require.Zero(t, b.metrics.parked["daemonset own_writes"])
 	require.Empty(t, b.tracker.waiting())
 }
@@ -200,7 +200,7 @@ func TestDeletes(t *testing.T) {
 			b.c.Deleted(dsA, "u", pods, pod1, "p1")
 			e := requireNotReady(t, b.c.EnsureReady(dsA))
 			require.Equal(t, whyDelete, e.Why)
-			require.Equal(t, types.UID("p1"), e.DeletingUID)
+			require.Equal(t, types.UID("p1"), e.deletingUID)
 			b.pods.change("6", tc.event)
 			if !tc.ready {
 				require.Empty(t, b.takeWoken())
@@ -277,7 +277,7 @@ func TestIntrospection(t *testing.T) {
 	w := b.tracker.waiting()
 	require.Len(t, w, 2)
 	require.Equal(t, Wait{Controller: "daemonset", Owner: dsA, OwnerUID: "ua", Resource: pods, Why: whyWrite,
-		AwaitedRV: "11", SeenRV: "5", Since: b.clock.Now()}, w[0])
+		awaitedRV: "11", SeenRV: "5", Since: b.clock.Now()}, w[0])
 	require.Equal(t, dsB, w[1].Owner)
 	require.Equal(t, []sourceInfo{
 		{Resource: pods, StoreRV: "5", Records: 2, Hooked: true},

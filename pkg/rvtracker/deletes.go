@@ -85,7 +85,7 @@ func (t *Tracker) applyDeletes(checks []deleteCheck, now time.Time) {
 			}
 			undone := !c.gone && !d.proof.isZero() && !c.pos.less(d.proof)
 			if undone {
-				t.opts.Metrics.Dropped(r.owner.c.name, c.src.resource, OutcomeUndone)
+				t.opts.Metrics.Dropped(r.owner.c.name, c.src.resource, outcomeUndone)
 			}
 			if c.gone || undone {
 				deletes[i] = deletes[len(deletes)-1]
@@ -94,7 +94,7 @@ func (t *Tracker) applyDeletes(checks []deleteCheck, now time.Time) {
 			}
 			break
 		}
-		t.leftSide(r, OutcomeSeen, now)
+		t.leftSide(r, outcomeSeen, now)
 	}
 }
 

@@ -114,7 +114,7 @@ func (t *Tracker) spread(from *Source, now time.Time) {
 
 // beDoubted begins a doubt: about all that the store shows, or, if it was relisted, about that list.
 func (s *Source) beDoubted(relisted bool) {
-	now := s.t.opts.Clock.Now()
+	now := s.t.opts.clock.Now()
 	s.doubted, s.replaced, s.pardoned = true, relisted, false
 	s.doubt = doubt{since: now, at: s.pos(), seq: s.t.fenceSeq, self: relisted}
 	s.relistDue = now.Add(s.t.opts.Recheck)
@@ -125,7 +125,7 @@ func (s *Source) beDoubted(relisted bool) {
 // that has to move, or is trusted after a while: it may be that of a quiet resource in an etcd of its own.
 func (s *Source) trust() {
 	if s.doubted && s.doubt.fenced &&
-		(s.renewed(s.doubt.at) || !s.tellsReplace && s.t.opts.Clock.Since(s.doubt.since) >= s.t.opts.Recheck) {
+		(s.renewed(s.doubt.at) || !s.tellsReplace && s.t.opts.clock.Since(s.doubt.since) >= recheck) {
 		s.endDoubt()
 	}
 }

@@ -130,12 +130,12 @@ func (s *Source) Epoch() (epoch uint64, trusted bool) {
 func (s *Source) observeFence(token FenceToken, rv string) verdict {
 	v, ok := parseVersion(rv)
 	t := s.t
-	now := t.opts.Clock.Now()
+	now := t.opts.clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !ok {
 		if !s.unregistered {
-			t.opts.Metrics.Incomparable(s.resource, OriginFence)
+			t.opts.Metrics.Incomparable(s.resource, originFence)
 		}
 		return verdictIncomparable
 	}
@@ -191,7 +191,7 @@ func (s *Source) confirm(token FenceToken, v version, now time.Time) {
 			r.flags &^= flagSuspect
 		}
 		r.prove(token, v)
-		t.leftSide(r, OutcomeSeen, now)
+		t.leftSide(r, outcomeSeen, now)
 	}
 }
 
@@ -241,7 +241,7 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 		default:
 			r.flags &^= flagWrite
 			s.heap.remove(r)
-			t.opts.Metrics.Dropped(r.owner.c.name, s.resource, OutcomeRewound)
+			t.opts.Metrics.Dropped(r.owner.c.name, s.resource, outcomeRewound)
 			freed = append(freed, r)
 		}
 	}
@@ -266,7 +266,7 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 		if r.src == s && r.resolved() {
 			o := r.owner
 			o.release(r)
-			t.finish(o, OutcomeRewound, now)
+			t.finish(o, outcomeRewound, now)
 		}
 	}
 	s.setGate()

@@ -175,19 +175,24 @@ type bench struct {
 	sets    *hookedStore
 	c       *Controller
 	woken   []types.NamespacedName
-	stale   []StaleReport
+	stale   []Wait
 }
 
 func newBench(t testing.TB, opts Options) *bench {
 	b := &bench{t: t, clock: testclock.NewFakeClock(time.Unix(1000, 0)), metrics: newRecorder(),
 		pods: &hookedStore{}, sets: &hookedStore{}}
-	opts.Clock, opts.Metrics = b.clock, b.metrics
+	opts.clock, opts.Metrics = b.clock, b.metrics
+	opts.OnStale = func(w Wait) { b.stale = append(b.stale, w) }
 	b.tracker = New(opts)
 	b.tracker.running = true
 	b.c = b.tracker.ForController("daemonset", map[schema.GroupResource]Store{pods: b.pods, sets: b.sets},
-		func(n types.NamespacedName) { b.woken = append(b.woken, n) },
-		WithStaleHandler(func(r StaleReport) { b.stale = append(b.stale, r) }))
+		func(n types.NamespacedName) { b.woken = append(b.woken, n) })
 	return b
+}
+
+// WroteAt is Wrote for a write of which is not known when it was sent.
+func (c *Controller) WroteAt(name types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, rv string) {
+	c.Wrote(name, ownerUID, resource, rv, Sent{})
 }
 
 // pump runs the waker until it has nothing to do.

@@ -30,42 +30,23 @@ func (l Limits) Of(stale bool) time.Duration {
 	return l.Unknown
 }
 
-// What owners wait for, as the metric of parked owners and the lists of who waits name it.
-const (
-	// ForOwnWrites: a cache has yet to show what was written or deleted for the owner.
-	ForOwnWrites = "own_writes"
-	// ForRelist: a cache is not proven as new as another one, which was relisted.
-	ForRelist = "relist"
-	// ForRewind: resource versions went backward, or that is to be found out, or a cache went back.
-	ForRewind = "rewind"
-
-	// The tracker leaves these to its users, as it does WhyUnsettled.
-
-	// ForStart: a cache is not proven as new as the start of leadership.
-	ForStart = "start"
-	// ForUnsettled: it is not known whether a write was made whose answer was lost.
-	ForUnsettled = "unsettled_write"
-	// ForAction: a cache is not proven as new as a disruptive action needs it. The rest of the reconcile goes on.
-	ForAction = "action"
-)
-
-// reason is one of the tracker's.
+// reason is what an owner waits for, in one word.
 type reason uint8
 
 const (
+	// reasonOwnWrites: a cache has yet to show what was written or deleted for the owner.
 	reasonOwnWrites reason = iota
+	// reasonRelist: a cache is not proven as new as another one, which was relisted.
 	reasonRelist
+	// reasonRewind: resource versions went backward or may have, or a cache went back.
 	reasonRewind
 )
 
-var reasons = [...]string{reasonOwnWrites: ForOwnWrites, reasonRelist: ForRelist, reasonRewind: ForRewind}
+var reasons = [...]string{reasonOwnWrites: "own_writes", reasonRelist: "relist", reasonRewind: "rewind"}
 
-// Reason is what an owner that waits so waits for, in short.
-func (w Why) Reason() string { return reasons[w.reason()] }
-
-func (w Why) reason() reason {
+func (w why) reason() reason {
 	switch w {
-	case WhyUnproven:
+	case whyUnproven:
 		return reasonRelist
 	case whyRelist, whyDoubt, whyRegressed, whySuspect:
 		return reasonRewind

@@ -5,30 +5,66 @@ package rvtracker
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Wait is one parked owner, for one resource that it waits for.
+// Wait is one owner that must not be reconciled yet, and one resource that it waits for.
 type Wait struct {
-	Controller  string
-	Owner       types.NamespacedName
-	OwnerUID    types.UID
-	Resource    schema.GroupResource
-	Why         Why
-	AwaitedRV   string
-	SeenRV      string
-	DeletingUID types.UID
-	// Since is when the owner was parked.
+	// Controller is the name given to ForController.
+	Controller string
+	Owner      types.NamespacedName
+	// OwnerUID is empty if the owner has written nothing.
+	OwnerUID types.UID
+	// Resource, of an error or a report, is the first, of possibly several, whose cache is behind.
+	Resource schema.GroupResource
+	Why      why
+	// SeenRV is what the store had reached; empty if nothing yet.
+	SeenRV string
+	// Since is when the owner was parked; zero if it is not.
 	Since time.Time
-	// ProvenStale: a fence has shown the server to be at or past what is awaited.
+	// ProvenStale is true if a fence has shown that the server is at or past what is awaited, or a proof that the cache lacks
+	// something. False: no read could say.
 	ProvenStale bool
+
+	awaitedRV   string    // empty if a deletion, a relist or a proof is awaited
+	deletingUID types.UID // still alive in the store, if a deletion is awaited
 }
 
 // Awaits says what has to happen.
-func (w Wait) Awaits() string { return w.Why.awaits(w.AwaitedRV, w.DeletingUID) }
+func (w *Wait) Awaits() string {
+	switch w.Why {
+	case whyDelete:
+		return fmt.Sprintf("the deletion of UID %q", w.deletingUID)
+	case whyRelist:
+		return "a relist, because resource versions went backward"
+	case whyDoubt:
+		return "a relist and a consistent read, because resource versions of another resource went backward"
+	case whyUnproven:
+		return "a proof that it is as new as another cache, which was relisted"
+	}
+	return fmt.Sprintf("resource version %q", w.awaitedRV)
+}
+
+// Reason is Why in short, as the metric of parked owners has it.
+func (w *Wait) Reason() string { return reasons[w.Why.reason()] }
+
+// wait is what o waits for at s, or any owner of that name without o.
+func (c *Controller) wait(o *owner, name types.NamespacedName, s *Source) Wait {
+	w := Wait{Controller: c.name, Owner: name, Resource: s.resource, SeenRV: s.pos().String()}
+	var r *record
+	if o != nil {
+		w.OwnerUID, r = o.uid, o.find(s)
+		if o.park != nil {
+			w.Since, w.ProvenStale = o.park.since, o.park.stale
+		}
+	}
+	w.Why, w.awaitedRV, w.deletingUID = s.why(r)
+	return w
+}
 
 // inspectedAtOnce is how many owners are looked at in one hold of the lock (some 20 µs).
 const inspectedAtOnce = 256
@@ -65,10 +101,7 @@ func (c *Controller) EachWaiting(wants func(since time.Time) bool, visit func(Wa
 				if !wants(o.park.since) {
 					return
 				}
-				w := Wait{Controller: c.name, Owner: o.name, OwnerUID: o.uid, Resource: r.src.resource,
-					SeenRV: r.src.pos().String(), Since: o.park.since, ProvenStale: o.park.stale}
-				w.Why, w.AwaitedRV, w.DeletingUID = r.src.why(r)
-				found = append(found, w)
+				found = append(found, c.wait(o, o.name, r.src))
 			})
 		}
 		if looked >= inspectedAtOnce {

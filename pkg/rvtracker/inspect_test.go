@@ -20,7 +20,7 @@ type sourceInfo struct {
 	Resource schema.GroupResource
 	StoreRV  string
 	// Blocked is why no owner may trust the store now, or "".
-	Blocked Why
+	Blocked why
 	Records int
 	Hooked  bool
 }
@@ -88,7 +88,7 @@ func TestInspectionHoldsTheLockBriefly(t *testing.T) {
 		longest, inOneHold = max(longest, took), 0
 		require.True(t, b.tracker.mu.TryLock(), "visited without the lock")
 		b.tracker.mu.Unlock()
-		require.Equal(t, "10", w.AwaitedRV)
+		require.Equal(t, "10", w.awaitedRV)
 		if visited++; visited == 1 { // Owners go while others are looked at.
 			b.c.Clear(name(0), "u")
 			b.c.Clear(name(1), "u")

@@ -200,7 +200,7 @@ func recordHistory(seed uint64, f faults) []porcupine.Operation {
 		})
 	}
 	observe := func(rv int) {
-		do(0, specOp{kind: "observe", rv: rv}, func() any { s.Observe(strconv.Itoa(rv)); return nil })
+		do(0, specOp{kind: "observe", rv: rv}, func() any { s.observe(strconv.Itoa(rv)); return nil })
 	}
 	fence := func(rv int) {
 		var tok FenceToken
@@ -273,7 +273,7 @@ func recordHistory(seed uint64, f faults) []porcupine.Operation {
 	fence(95) // drops what is left of the old epoch
 	do(0, specOp{kind: "observe", rv: 96, list: true}, func() any {
 		s.beginReplace()
-		s.Observe("96")
+		s.observe("96")
 		return nil
 	})
 	for range 2 {

@@ -134,7 +134,7 @@ func (m *model) actions() map[string]func(driver) bool {
 		"opaque": func(d driver) bool {
 			opaque := []string{"", "0", "007", "x", "-1"}
 			i, rv := res(d), opaque[d.choose("rv", 0, len(opaque)-1)]
-			m.c.sources[modelResources[i]].Observe(rv)
+			m.c.sources[modelResources[i]].observe(rv)
 			o := owner(d)
 			m.c.WroteAt(ownerName(o), m.lastUID[o], modelResources[i], rv)
 			m.c.sources[modelResources[i]].ObserveFence(m.c.sources[modelResources[i]].BeginFence(), rv)

@@ -154,7 +154,8 @@ func newModel(f faults) *model {
 
 // restart loses the tracker and what it knew.
 func (m *model) restart() {
-	m.tracker = New(Options{Clock: m.clock, Prover: noProver{}, MaxRelistHold: Limits{10000 * time.Hour, 10000 * time.Hour}})
+	m.tracker = New(Options{clock: m.clock, Prover: noProver{}})
+	m.tracker.relistLimits = Limits{10000 * time.Hour, 10000 * time.Hour}
 	m.tracker.running = true
 	m.parked, m.recs, m.lastUID, m.responses, m.proofs = map[int]bool{}, map[int][]recorded{}, map[int]types.UID{}, nil, nil
 	stores := map[schema.GroupResource]Store{}

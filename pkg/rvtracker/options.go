@@ -21,12 +21,10 @@ type Fencer interface {
 
 // Options of a Tracker. The zero value is usable.
 type Options struct {
-	// Clock defaults to the real clock.
-	Clock clock.WithTicker
 	// Fencer, if nil, leaves only ObserveFence to prove anything.
 	Fencer Fencer
 	// Prover, if not nil, proves the other caches of a controller when one of them was relisted; see
-	// Source.Replacing. Without it, each cache stands for itself.
+	// beginReplace. Without it, each cache stands for itself.
 	Prover Prover
 	// Metrics defaults to none.
 	Metrics Metrics
@@ -44,64 +42,63 @@ type Options struct {
 	OnRewindOf func(resource schema.GroupResource)
 	// SameStore, if not nil, says that a resource is in the core resources' etcd as a rule.
 	SameStore func(resource schema.GroupResource) bool
-	// Recheck is the time between fences of a resource that owners go on waiting
-	// for; default 30 s.
-	Recheck time.Duration
-	// MaxWait is how long an owner stays parked when nothing can be proven, now or
-	// later (no Fencer and no ObserveFence, or ErrUnprovable); default 5 min.
-	MaxWait time.Duration
-	// MaxRelistHold is how long the owners of a controller wait at most for the proof that one of its caches is as
-	// new as a relist of another. Then they are reconciled without it, and Controller.Unproven names the resource;
-	// default OwnerLimits: an owner that has waited from the beginning is reported first.
-	MaxRelistHold Limits
+	// OnStale, if not nil, is called once for each wait of an owner that lasts longer than a minute, on a goroutine of the
+	// tracker's that logs and reports. Of many owners that wait, 100 of a controller are reported in a second.
+	OnStale func(Wait)
+
+	clock clock.WithTicker // of tests
 }
 
+const (
+	// recheck is the time between fences of a resource that owners go on waiting for.
+	recheck = 30 * time.Second
+	// maxWait is how long an owner stays parked when nothing can be proven, now or
+	// later (no Fencer and no ObserveFence, or ErrUnprovable).
+	maxWait = 5 * time.Minute
+)
+
 func (o Options) withDefaults() Options {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
+	if o.clock == nil {
+		o.clock = clock.RealClock{}
 	}
 	if o.Metrics == nil {
 		o.Metrics = noMetrics{}
-	}
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&o.Recheck, 30 * time.Second},
-		{&o.MaxWait, OwnerLimits.Stale},
-		{&o.MaxRelistHold.Unknown, OwnerLimits.Unknown},
-		{&o.MaxRelistHold.Stale, OwnerLimits.Stale},
-	} {
-		if *d.field <= 0 {
-			*d.field = d.value
-		}
 	}
 	return o
 }
 
 // How a wait ended.
 const (
-	// OutcomeSeen: the cache caught up.
-	OutcomeSeen = "Seen"
-	// OutcomeRewound: the awaited RV cannot come, the server was rewound.
-	OutcomeRewound = "Rewound"
-	// OutcomeAbandoned: nothing could be proven within MaxWait.
-	OutcomeAbandoned = "Abandoned"
-	// OutcomeUndone: an object is alive in a store that has passed its deletion.
-	OutcomeUndone = "Undone"
+	// outcomeSeen: the cache caught up.
+	outcomeSeen = "Seen"
+	// outcomeRewound: the awaited RV cannot come, because the server's RVs went backward.
+	outcomeRewound = "Rewound"
+	// outcomeAbandoned: nothing could be proven in time.
+	outcomeAbandoned = "Abandoned"
+	// outcomeUndone: an object is alive in a store that has passed its deletion.
+	outcomeUndone = "Undone"
 	// outcomeCleared: the owner is gone, or the tracker stopped.
 	outcomeCleared = "Cleared"
 )
 
 // Where an RV that cannot be compared came from.
 const (
-	// OriginStore: from an informer's store.
-	OriginStore = "Store"
-	// OriginWrite: from the response to a write. That write is not protected.
-	OriginWrite = "Write"
-	// OriginFence: from a fence. That fence proves nothing.
-	OriginFence = "Fence"
+	// originStore: from an informer's store.
+	originStore = "Store"
+	// originWrite: from the response to a write. That write is not protected.
+	originWrite = "Write"
+	// originFence: from a fence. That fence proves nothing.
+	originFence = "Fence"
 )
+
+// LabelValues are what Metrics is called with: the reasons of Parked, what ends most waits, the outcomes of Dropped, and the
+// origins of Incomparable.
+var LabelValues = struct{ Reasons, Ended, Dropped, Origins []string }{
+	Reasons: reasons[:],
+	Ended:   []string{outcomeSeen},
+	Dropped: []string{outcomeRewound, outcomeAbandoned, outcomeUndone},
+	Origins: []string{originStore, originWrite, originFence},
+}
 
 // Metrics receives what the tracker counts. Methods may be called concurrently, and
 // with the tracker's lock held: they must be quick, must not block and must not call the
@@ -111,7 +108,7 @@ type Metrics interface {
 	WaitStarted(controller string, resource schema.GroupResource)
 	// WaitEnded: a parked owner was let go after waited.
 	WaitEnded(controller string, resource schema.GroupResource, waited time.Duration, outcome string)
-	// Parked is the number of parked owners of a controller now that wait for a reason: ForOwnWrites, ForRelist or ForRewind.
+	// Parked is the number of parked owners of a controller now that wait for a reason.
 	Parked(controller, reason string, owners int)
 	// WriteToCache is the time from WroteAt until the store passed that RV: once for
 	// each record that the store passed, for the last and highest RV of it, and 0 for

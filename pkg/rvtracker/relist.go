@@ -54,7 +54,7 @@ type demand struct {
 // controller that reads this store refuses its owners until its other caches are proven as new.
 func (s *Source) beginReplace() {
 	t := s.t
-	now := t.opts.Clock.Now()
+	now := t.opts.clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.replacing.Store(s.held || s.doubted)
@@ -153,7 +153,7 @@ func (c *Controller) meet(s *Source, seq uint64, now time.Time) bool {
 	*d = c.demands[last]
 	c.demands = c.demands[:last]
 	if held {
-		c.endHold(s, OutcomeSeen, now)
+		c.endHold(s, outcomeSeen, now)
 	}
 	return true
 }
@@ -180,7 +180,7 @@ func (c *Controller) endHold(s *Source, outcome string, now time.Time) (freed in
 // nobody on account of such a source until a proof of it succeeds; that is tried every Recheck.
 func (t *Tracker) giveUpHolds(now time.Time) {
 	for _, s := range t.sources {
-		limit := t.opts.MaxRelistHold.Of(s.shown)
+		limit := t.relistLimits.Of(s.shown)
 		late := func(c *Controller) bool {
 			d := c.holdOn(s)
 			return d != nil && d.asked && now.Sub(d.since) >= limit
@@ -188,15 +188,15 @@ func (t *Tracker) giveUpHolds(now time.Time) {
 		if !slices.ContainsFunc(s.users, late) {
 			continue
 		}
-		s.givenUp, s.proofAfter = true, now.Add(t.opts.Recheck)
+		s.givenUp, s.proofAfter = true, now.Add(recheck)
 		var controllers []string
 		freed := 0
 		for _, c := range s.users {
 			if d := c.holdOn(s); d != nil {
 				d.given, d.asked = true, true
-				freed += c.endHold(s, OutcomeAbandoned, now)
+				freed += c.endHold(s, outcomeAbandoned, now)
 				controllers = append(controllers, c.name)
-				t.opts.Metrics.Dropped(c.name, s.resource, OutcomeAbandoned)
+				t.opts.Metrics.Dropped(c.name, s.resource, outcomeAbandoned)
 			}
 		}
 		t.info("A cache was not proven in time as new as the relist of another one; reconciling without the proof, which disruptive actions still need",
@@ -232,7 +232,7 @@ func (t *Tracker) dueProofs() []pendingProof {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.opts.Clock.Now()
+	now := t.opts.clock.Now()
 	var due []pendingProof
 	for _, s := range t.sources {
 		if s.proving || s.givenUp && now.Before(s.proofAfter) {
@@ -259,9 +259,9 @@ func (t *Tracker) prove(ctx context.Context, p pendingProof) {
 	if wait != nil {
 		wait(ctx)
 	}
-	now := t.opts.Clock.Now()
+	now := t.opts.clock.Now()
 	if rest := p.src.proofPace.ReserveN(now, 1).DelayFrom(now); rest > 0 {
-		timer := t.opts.Clock.NewTimer(rest)
+		timer := t.opts.clock.NewTimer(rest)
 		defer timer.Stop()
 		select {
 		case <-timer.C():
@@ -280,7 +280,7 @@ func (t *Tracker) endProof(s *Source) {
 
 // proved takes the outcome of a proof into account. What can never be proven is not waited for.
 func (t *Tracker) proved(p pendingProof, err error) {
-	now := t.opts.Clock.Now()
+	now := t.opts.clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.opts.Metrics.Proof(p.src.resource, outcomeOf(err))
@@ -288,7 +288,7 @@ func (t *Tracker) proved(p pendingProof, err error) {
 	if p.src.proofErr = err; err == nil {
 		p.src.givenUp, p.src.shown = false, false
 	} else {
-		p.src.proofAfter = now.Add(t.opts.Recheck)
+		p.src.proofAfter = now.Add(recheck)
 	}
 	p.src.shown = p.src.shown || errors.Is(err, ErrStale)
 	for _, c := range p.src.users {
@@ -297,7 +297,7 @@ func (t *Tracker) proved(p pendingProof, err error) {
 			c.meet(p.src, p.seq, now)
 		case hopeless:
 			if c.meet(p.src, p.seq, now) {
-				t.opts.Metrics.Dropped(c.name, p.src.resource, OutcomeAbandoned)
+				t.opts.Metrics.Dropped(c.name, p.src.resource, outcomeAbandoned)
 			}
 		case errors.Is(err, ErrStale):
 			c.shownStale(p.src)

@@ -20,7 +20,8 @@ import (
 
 // relistBench is a bench of which both stores have been listed once.
 func relistBench(t *testing.T) *bench {
-	b := newBench(t, Options{Prover: noProver{}, MaxRelistHold: Limits{time.Hour, time.Hour}})
+	b := newBench(t, Options{Prover: noProver{}})
+	b.tracker.relistLimits = Limits{time.Hour, time.Hour}
 	b.pods.relist("100", nil)
 	b.sets.relist("90", nil)
 	require.NoError(t, b.c.EnsureReady(dsA), "first lists hold nobody")
@@ -54,11 +55,11 @@ func TestARelistHoldsOwnersUntilTheOtherCachesAreProven(t *testing.T) {
 	b.clock.Step(time.Second)
 
 	e := requireNotReady(t, b.c.EnsureReady(dsA))
-	require.Equal(t, WhyUnproven, e.Why)
+	require.Equal(t, whyUnproven, e.Why)
 	require.Equal(t, sets, e.Resource, "the one that was listed is as new as itself")
 	require.True(t, e.Parked())
 	require.ErrorContains(t, e, `cache of daemonsets.apps at resource version "90" waits for a proof that it is as new as another cache`)
-	require.Equal(t, WhyUnproven, b.tracker.waiting()[0].Why)
+	require.Equal(t, whyUnproven, b.tracker.waiting()[0].Why)
 	require.Contains(t, b.tracker.waiting()[0].Awaits(), "a proof")
 	requireNotReady(t, b.c.EnsureReady(dsB))
 
@@ -71,11 +72,11 @@ func TestARelistHoldsOwnersUntilTheOtherCachesAreProven(t *testing.T) {
 	b.answer(due, fmt.Errorf("behind: %w", ErrStale))
 	require.Empty(t, b.takeWoken(), "an event proves nothing")
 	require.Equal(t, 2, b.metrics.count("stale"))
-	require.Equal(t, WhyUnproven, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	require.Equal(t, whyUnproven, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
 
 	b.safety(time.Minute)
 	require.Len(t, b.stale, 2, "it says so")
-	require.True(t, b.stale[0].Proven)
+	require.True(t, b.stale[0].ProvenStale)
 	require.Zero(t, b.metrics.count("fence"), "a fence would prove nothing of a quiet cache")
 
 	due, _ = b.begun()
@@ -88,7 +89,7 @@ func TestARelistHoldsOwnersUntilTheOtherCachesAreProven(t *testing.T) {
 	require.NoError(t, b.c.EnsureReady(dsB))
 	require.Zero(t, b.c.busy.Load())
 	require.Equal(t, 3, b.metrics.count("proof"))
-	require.Equal(t, map[string]int{OutcomeSeen: 2}, b.metrics.waits)
+	require.Equal(t, map[string]int{outcomeSeen: 2}, b.metrics.waits)
 }
 
 // The store shows the new content before anybody can be told that it did.
@@ -96,7 +97,7 @@ func TestARelistHoldsBeforeItShows(t *testing.T) {
 	b := relistBench(t)
 	b.pods.replaceObservers[0]("200")
 	require.Equal(t, "100", b.pods.LastStoreSyncResourceVersion())
-	require.Equal(t, WhyUnproven, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	require.Equal(t, whyUnproven, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
 }
 
 func TestAnOwnerThatTheRelistFreesGoesOnWaiting(t *testing.T) {

@@ -57,11 +57,11 @@ func TestARelistHoldIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				prover, metrics := &brokenProver{err: failure}, newRecorder()
-				tr := New(Options{Prover: prover, Metrics: metrics})
 				podStore, setStore := &hookedStore{}, &hookedStore{}
-				woken, reports := make(chan types.NamespacedName, 9), make(chan StaleReport, 9)
+				woken, reports := make(chan types.NamespacedName, 9), make(chan Wait, 9)
+				tr := New(Options{Prover: prover, Metrics: metrics, OnStale: func(w Wait) { reports <- w }})
 				c := tr.ForController("daemonset", map[schema.GroupResource]Store{pods: podStore, sets: setStore},
-					func(n types.NamespacedName) { woken <- n }, WithStaleHandler(func(r StaleReport) { reports <- r }))
+					func(n types.NamespacedName) { woken <- n })
 				other := tr.ForController("statefulset", map[schema.GroupResource]Store{pods: podStore, sets: setStore}, func(types.NamespacedName) {})
 				ctx, cancel := context.WithCancel(t.Context())
 				var wg sync.WaitGroup
@@ -74,7 +74,7 @@ func TestARelistHoldIsBounded(t *testing.T) {
 				time.Sleep(time.Hour)
 				require.Empty(t, c.Unproven(), "nobody has waited")
 				start := time.Now()
-				require.Equal(t, WhyUnproven, requireNotReady(t, c.EnsureReady(dsA)).Why)
+				require.Equal(t, whyUnproven, requireNotReady(t, c.EnsureReady(dsA)).Why)
 				for range 4 { // More relists do not prolong it.
 					time.Sleep(10 * time.Second)
 					podStore.relist("3", nil)
@@ -91,9 +91,9 @@ func TestARelistHoldIsBounded(t *testing.T) {
 				require.InDelta(t, tc.limit, time.Since(start), float64(2*time.Second))
 				require.NoError(t, c.EnsureReady(dsA), "repair goes on")
 				require.NoError(t, other.EnsureReady(dsB), "of all who read it")
-				require.Equal(t, WhyUnproven, (<-reports).Err.Why, "the reason is told")
+				require.Equal(t, whyUnproven, (<-reports).Why, "the reason is told")
 				require.Equal(t, []schema.GroupResource{sets}, c.Unproven(), "disruptive actions have to ask")
-				require.Equal(t, 1, metrics.waits[OutcomeAbandoned])
+				require.Equal(t, 1, metrics.waits[outcomeAbandoned])
 				require.Equal(t, 2, metrics.count("droppedAbandoned"), "once for each controller")
 
 				// As long as that lasts no other relist holds anybody, and the server is seldom asked.
@@ -110,7 +110,7 @@ func TestARelistHoldIsBounded(t *testing.T) {
 				require.Empty(t, c.Unproven())
 				prover.set(failure)
 				podStore.relist("5", nil)
-				require.Equal(t, WhyUnproven, requireNotReady(t, c.EnsureReady(dsA)).Why, "it is proven again")
+				require.Equal(t, whyUnproven, requireNotReady(t, c.EnsureReady(dsA)).Why, "it is proven again")
 				prover.set(nil)
 				require.Equal(t, dsA, <-woken)
 				synctest.Wait()

@@ -45,7 +45,7 @@ func TestRegressionHoldsEveryoneUntilTheStoreIsBack(t *testing.T) {
 	b.pods.apply("50") // a relist from an apiserver that lags
 	e := requireNotReady(t, b.c.EnsureReady(dsA))
 	require.Equal(t, whyRegressed, e.Why)
-	require.Equal(t, "100", e.AwaitedRV)
+	require.Equal(t, "100", e.awaitedRV)
 	require.Equal(t, "50", e.SeenRV)
 	requireNotReady(t, b.c.EnsureReady(dsB))
 	require.Equal(t, 1, b.metrics.count("regression"))
@@ -96,18 +96,18 @@ func TestRewindAfterTheStoreWentBack(t *testing.T) {
 	require.Equal(t, 1, b.metrics.count("rewind"))
 	require.Equal(t, uint64(1), b.source(pods).epoch)
 	require.ElementsMatch(t, []types.NamespacedName{dsB, dsC}, b.takeWoken())
-	require.Equal(t, 1, b.metrics.waits[OutcomeRewound])
+	require.Equal(t, 1, b.metrics.waits[outcomeRewound])
 	require.NoError(t, b.c.EnsureReady(dsB))
 	require.NoError(t, b.c.EnsureReady(dsC))
 	require.Equal(t, whyDelete, requireNotReady(t, b.c.EnsureReady(dsA)).Why, "deleted before the restore, or after it?")
 	b.pods.apply("62")
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken(), "before: it is alive again")
-	require.Equal(t, 1, b.metrics.count("dropped"+OutcomeUndone))
+	require.Equal(t, 1, b.metrics.count("dropped"+outcomeUndone))
 	require.NoError(t, b.c.EnsureReady(dsA))
 
 	// A write of the new epoch, far below the old RVs, is still a write (gap 5).
 	b.c.WroteAt(dsA, "u", pods, "65")
-	require.Equal(t, "65", requireNotReady(t, b.c.EnsureReady(dsA)).AwaitedRV)
+	require.Equal(t, "65", requireNotReady(t, b.c.EnsureReady(dsA)).awaitedRV)
 	b.pods.apply("65")
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
 }
@@ -133,7 +133,7 @@ func TestRewindBeforeTheStoreNotices(t *testing.T) {
 	b.pods.apply("63")
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
 	require.Zero(t, b.metrics.count("fence"))
-	require.Equal(t, "64", requireNotReady(t, b.c.EnsureReady(dsB)).AwaitedRV)
+	require.Equal(t, "64", requireNotReady(t, b.c.EnsureReady(dsB)).awaitedRV)
 	b.pods.apply("64")
 	require.Equal(t, []types.NamespacedName{dsB}, b.takeWoken())
 }
@@ -163,7 +163,7 @@ func TestALowerWriteOutlivesTheRecordItHidIn(t *testing.T) {
 	require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "62"))
 	require.Equal(t, whyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why, "40 may be of the history that is gone")
 	b.pods.relist("61", nil)
-	require.Equal(t, "62", requireNotReady(t, b.c.EnsureReady(dsA)).AwaitedRV)
+	require.Equal(t, "62", requireNotReady(t, b.c.EnsureReady(dsA)).awaitedRV)
 	b.pods.apply("62")
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
 }
@@ -178,7 +178,7 @@ func TestARewindBetweenTwoWritesKeepsTheFirst(t *testing.T) {
 	s := b.source(pods)
 	require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "105"))
 	b.pods.relist("100", nil)
-	require.Equal(t, "105", requireNotReady(t, b.c.EnsureReady(dsA)).AwaitedRV)
+	require.Equal(t, "105", requireNotReady(t, b.c.EnsureReady(dsA)).awaitedRV)
 	require.Empty(t, b.takeWoken())
 	b.pods.apply("105")
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
@@ -362,12 +362,14 @@ func TestSafetyTimer(t *testing.T) {
 	require.Len(t, f.calls, 2)
 	require.Equal(t, 1, b.metrics.count("stale"), "once for each wait")
 
+	b.safety(19 * time.Second)
 	require.Empty(t, b.stale)
-	b.safety(20 * time.Second)
+	b.safety(time.Second)
+	require.Len(t, b.stale, 1)
+	require.Equal(t, time.Minute, b.clock.Since(b.stale[0].Since))
 	b.safety(20 * time.Second)
 	require.Len(t, b.stale, 1, "reported once")
-	require.Equal(t, time.Minute, b.stale[0].Err.Waiting)
-	require.True(t, b.stale[0].Proven)
+	require.True(t, b.stale[0].ProvenStale)
 	require.Equal(t, types.UID("u"), b.stale[0].OwnerUID)
 	require.Empty(t, b.takeWoken(), "truly stale: stays parked")
 
@@ -415,7 +417,7 @@ func TestWhenNothingCanBeProven(t *testing.T) {
 				b.safety(30 * time.Second)
 			}
 			require.Empty(t, b.woken)
-			require.False(t, b.stale[0].Proven)
+			require.False(t, b.stale[0].ProvenStale)
 			b.safety(31 * time.Second)
 			b.safety(31 * time.Second)
 			if !tc.abandon {
@@ -425,7 +427,7 @@ func TestWhenNothingCanBeProven(t *testing.T) {
 			}
 			require.Equal(t, []types.NamespacedName{dsA}, b.woken)
 			require.NoError(t, b.c.EnsureReady(dsA))
-			require.Equal(t, 1, b.metrics.waits[OutcomeAbandoned])
+			require.Equal(t, 1, b.metrics.waits[outcomeAbandoned])
 			require.Positive(t, b.metrics.count("droppedAbandoned"))
 		})
 	}
@@ -442,7 +444,7 @@ func TestADeleteWithoutEffectDoesNotHoldForEver(t *testing.T) {
 	require.Empty(t, b.woken, "the store has not passed the fence")
 	b.pods.apply("20")
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())
-	require.Equal(t, 1, b.metrics.count("dropped"+OutcomeUndone))
+	require.Equal(t, 1, b.metrics.count("dropped"+outcomeUndone))
 }
 
 func TestWait(t *testing.T) {

@@ -30,7 +30,7 @@ func (t *Tracker) Run(ctx context.Context) {
 }
 
 func (t *Tracker) stop() {
-	now := t.opts.Clock.Now()
+	now := t.opts.clock.Now()
 	t.mu.Lock()
 	t.running = false
 	for _, c := range t.controllers {
@@ -70,7 +70,7 @@ const drainLimit = 4096
 
 // wakePass works off every line that passed its gate, then calls whom it freed.
 func (t *Tracker) wakePass() {
-	now := t.opts.Clock.Now()
+	now := t.opts.clock.Now()
 	var checks []deleteCheck
 	t.mu.Lock()
 	t.deferring = true

@@ -196,7 +196,7 @@ func TestNoWakeIsLost(t *testing.T) {
 			for range i % 97 { // spread over the time that Wait takes
 				turn.Load()
 			}
-			s.Observe(strconv.Itoa(i))
+			s.observe(strconv.Itoa(i))
 		}
 	})
 	lost := time.AfterFunc(patience, func() { cancel(fmt.Errorf("no wake in %s", patience)) })

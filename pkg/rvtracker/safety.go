@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -25,26 +24,12 @@ const (
 	// firstCheck is how long an owner is parked before the first fence, and fenceTimeout bounds one.
 	firstCheck   = 10 * time.Second
 	fenceTimeout = 10 * time.Second
-	// reportAfter is how long an owner is parked before its stale handler is called.
+	// reportAfter is how long an owner is parked before Options.OnStale is called.
 	reportAfter = time.Minute
 )
 
-// StaleReport says that an owner has waited longer than a minute.
-type StaleReport struct {
-	// Controller and Owner name who waits; OwnerUID may be empty if the owner has
-	// written nothing.
-	Controller string
-	Owner      types.NamespacedName
-	OwnerUID   types.UID
-	// Err has the resource, the RVs and the time waited.
-	Err *NotReadyError
-	// Proven is true if a fence has shown that the server is at or past what is
-	// awaited: the cache is truly stale. False: no fence could say.
-	Proven bool
-}
-
 func (t *Tracker) runSafety(ctx context.Context) {
-	ticker := t.opts.Clock.NewTicker(tickPeriod)
+	ticker := t.opts.clock.NewTicker(tickPeriod)
 	defer ticker.Stop()
 	var reads sync.WaitGroup
 	defer reads.Wait()
@@ -70,11 +55,11 @@ func (t *Tracker) tick() {
 	for _, s := range t.snapshotSources() {
 		s.poll()
 	}
-	now := t.opts.Clock.Now()
+	now := t.opts.clock.Now()
 	t.mu.Lock()
 	for _, s := range slices.Clone(t.sources) {
 		s.settleLocked()
-		if len(s.side) > 0 && now.Sub(s.lastSweep) >= t.opts.Recheck {
+		if len(s.side) > 0 && now.Sub(s.lastSweep) >= recheck {
 			s.lastSweep, s.sweep = now, true
 			s.touch()
 		}
@@ -82,7 +67,7 @@ func (t *Tracker) tick() {
 			t.abandon(s, now)
 		}
 		// The server answers, and yet no list comes: its objects cannot be read.
-		if !s.answering.IsZero() && now.Sub(s.answering) >= t.opts.MaxWait && (s.held || s.doubted) {
+		if !s.answering.IsZero() && now.Sub(s.answering) >= maxWait && (s.held || s.doubted) {
 			t.trustAnyway(s, "because the server answers no list")
 		}
 		s.relistAgain(now)
@@ -106,7 +91,7 @@ func (c *Controller) report(now time.Time) {
 	if len(t.notes) > maxNotes/2 {
 		return // What was told before is not done yet.
 	}
-	var reports []StaleReport
+	var reports []Wait
 	more := 0
 	c.table.each(func(o *owner) {
 		if o.park == nil || o.park.reported || now.Sub(o.park.since) < reportAfter {
@@ -117,25 +102,24 @@ func (c *Controller) report(now time.Time) {
 			return
 		}
 		o.park.reported = true
-		reports = append(reports, StaleReport{Controller: c.name, Owner: o.name, OwnerUID: o.uid,
-			Err: c.notReady(o, o.name, o.waitsFor(), now), Proven: o.park.stale})
+		reports = append(reports, c.wait(o, o.name, o.waitsFor()))
 	})
 	if len(reports) == 0 {
 		return
 	}
 	for i, r := range reports {
 		if i < loggedOwners {
-			t.info("An object waits for a cache", "controller", c.name, "owner", r.Owner.String(), "why", string(r.Err.Why),
-				"resource", r.Err.Resource.String(), "awaited", r.Err.AwaitedRV, "seen", r.Err.SeenRV, "proven", r.Proven)
+			t.info("An object waits for a cache", "controller", c.name, "owner", r.Owner.String(), "why", string(r.Why),
+				"resource", r.Resource.String(), "awaited", r.awaitedRV, "seen", r.SeenRV, "proven", r.ProvenStale)
 		}
 	}
 	if n := len(reports) - loggedOwners + more; n > 0 {
 		t.info("More objects wait for caches", "controller", c.name, "owners", n, "parked", c.parked)
 	}
-	if c.onStale != nil {
+	if t.opts.OnStale != nil {
 		t.note(func() {
 			for _, r := range reports {
-				c.onStale(r)
+				t.opts.OnStale(r)
 			}
 		})
 	}
@@ -144,27 +128,27 @@ func (c *Controller) report(now time.Time) {
 // hopeless says that no proof has come for MaxWait and none is to be expected.
 func (s *Source) hopeless(now time.Time) bool {
 	unprovable := s.t.opts.Fencer == nil || s.unprovable
-	return unprovable && now.Sub(s.lastProof) >= s.t.opts.MaxWait
+	return unprovable && now.Sub(s.lastProof) >= maxWait
 }
 
 // abandon lets owners go that were parked for MaxWait with nothing provable: being
 // stuck is as bad as being stale. They get what upstream would have given them.
 func (t *Tracker) abandon(s *Source, now time.Time) {
-	if !s.usable() && now.Sub(s.blockedSince) >= t.opts.MaxWait {
+	if !s.usable() && now.Sub(s.blockedSince) >= maxWait {
 		t.trustAnyway(s, "because the server gives no proof")
 	}
 	abandoned := 0
 	for _, r := range s.parkedRecords() {
 		o := r.owner
-		if r.src != s || o == nil || o.park == nil || now.Sub(o.park.since) < t.opts.MaxWait {
+		if r.src != s || o == nil || o.park == nil || now.Sub(o.park.since) < maxWait {
 			continue
 		}
-		t.opts.Metrics.Dropped(o.c.name, s.resource, OutcomeAbandoned)
+		t.opts.Metrics.Dropped(o.c.name, s.resource, outcomeAbandoned)
 		if abandoned++; abandoned <= loggedOwners {
 			t.info("Reconciling an object without the proof that it waited for: the server gives none", "controller", o.c.name, "owner", o.name.String(), "resource", s.resource.String())
 		}
 		o.release(r)
-		t.finish(o, OutcomeAbandoned, now)
+		t.finish(o, outcomeAbandoned, now)
 		if abandoned%drainLimit == 0 {
 			t.mu.Unlock() // Others get their turn.
 			t.mu.Lock()
@@ -211,7 +195,7 @@ func (t *Tracker) dueFences() []pendingFence {
 	if t.opts.Fencer == nil {
 		return nil
 	}
-	now := t.opts.Clock.Now()
+	now := t.opts.clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	due := map[schema.GroupResource]bool{}
@@ -251,7 +235,7 @@ func (s *Source) fenceDue(now time.Time) bool {
 		}
 		return since >= minFenceInterval
 	}
-	if since < s.t.opts.Recheck {
+	if since < recheck {
 		return false
 	}
 	if !s.usable() && now.Sub(s.blockedSince) >= firstCheck {

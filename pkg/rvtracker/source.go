@@ -81,7 +81,7 @@ type Source struct {
 // our client-go the tracker plugs it in by itself; otherwise call it only where
 // the store's order is known. It is meant for the informer's goroutine: it never
 // blocks on a waiter and does not allocate for RVs of up to 19 digits.
-func (s *Source) Observe(rv string) {
+func (s *Source) observe(rv string) {
 	lo, ok := parseFast(rv)
 	if !ok {
 		s.observeSlow(rv)
@@ -123,7 +123,7 @@ func (s *Source) observeSlow(rv string) {
 			return
 		}
 		// The last comparable position stands: it neither erases nor satisfies a record.
-		s.t.opts.Metrics.Incomparable(s.resource, OriginStore)
+		s.t.opts.Metrics.Incomparable(s.resource, originStore)
 		return
 	}
 	s.move(v)
@@ -140,7 +140,7 @@ func (s *Source) move(v version) {
 	back := v.less(was)
 	if back && s.usable() {
 		// What it had passed was seen, whether or not the waker has come to it.
-		s.t.settleReached(&s.line, was, s.t.opts.Clock.Now())
+		s.t.settleReached(&s.line, was, s.t.opts.clock.Now())
 	}
 	s.set(v)
 	s.showReplaced()
@@ -187,7 +187,7 @@ func (s *Source) settleLocked() {
 	s.blocked, s.answering = blocked, time.Time{}
 	delta := int32(1)
 	if blocked {
-		s.blockedSince = s.t.opts.Clock.Now()
+		s.blockedSince = s.t.opts.clock.Now()
 	} else {
 		delta = -1
 	}
@@ -217,7 +217,7 @@ func (s *Source) poll() {
 	s.pollMu.Lock()
 	defer s.pollMu.Unlock()
 	if rv := s.store.LastStoreSyncResourceVersion(); rv != "" {
-		s.Observe(rv)
+		s.observe(rv)
 	}
 }
 

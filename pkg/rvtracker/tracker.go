@@ -44,8 +44,10 @@ type Tracker struct {
 	spreads     pace
 	spreadDue   bool // it was too early for one
 	confirming  time.Time
-	notes       []func() // to be called on the teller's goroutine
-	notesLost   int
+	// relistLimits are for how long owners wait at most for the proof that a cache is as new as a relist of another.
+	relistLimits Limits
+	notes        []func() // to be called on the teller's goroutine
+	notesLost    int
 }
 
 // call is one to make without the lock, on the waker's goroutine.
@@ -58,8 +60,8 @@ type call struct {
 func New(opts Options) *Tracker {
 	opts = opts.withDefaults()
 	return &Tracker{
-		opts:     opts,
-		start:    opts.Clock.Now(),
+		opts: opts, relistLimits: OwnerLimits,
+		start:    opts.clock.Now(),
 		wakeCh:   make(chan struct{}, 1),
 		safetyCh: make(chan struct{}, 1),
 		noteCh:   make(chan struct{}, 1),
@@ -116,7 +118,7 @@ type hook struct{ source atomic.Pointer[Source] }
 
 func (h *hook) observe(rv string) {
 	if s := h.source.Load(); s != nil {
-		s.Observe(rv)
+		s.observe(rv)
 	}
 }
 
@@ -150,7 +152,7 @@ func (t *Tracker) seen(r *record, now time.Time) {
 	if r.resolved() {
 		o := r.owner
 		o.release(r)
-		t.finish(o, OutcomeSeen, now)
+		t.finish(o, outcomeSeen, now)
 	}
 }
 
@@ -168,7 +170,7 @@ func (t *Tracker) finish(o *owner, outcome string, now time.Time) {
 	if o.n > 0 {
 		return
 	}
-	if outcome == OutcomeSeen && o.park != nil && o.awaitProofs(now) {
+	if outcome == outcomeSeen && o.park != nil && o.awaitProofs(now) {
 		o.recount() // It would only be refused again.
 		return
 	}
@@ -188,7 +190,7 @@ type observation struct {
 
 func (o observation) tell(m Metrics) {
 	if o.wait {
-		m.WaitEnded(o.c.name, o.src.resource, o.took, OutcomeSeen)
+		m.WaitEnded(o.c.name, o.src.resource, o.took, outcomeSeen)
 	} else {
 		m.WriteToCache(o.c.name, o.src.resource, o.took)
 	}
@@ -242,7 +244,7 @@ func (t *Tracker) unpark(o *owner, outcome string, now time.Time) bool {
 		return false
 	}
 	waited := now.Sub(o.park.since)
-	if outcome == OutcomeSeen {
+	if outcome == outcomeSeen {
 		t.observe(observation{c: o.c, src: o.park.src, took: waited, wait: true})
 	} else {
 		t.opts.Metrics.WaitEnded(o.c.name, o.park.src.resource, waited, outcome)

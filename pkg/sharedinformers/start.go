@@ -147,7 +147,7 @@ func (f *StartInformers) Waits(out *stalenessz.Longest) {
 			if out.Wants(since) {
 				out.Add(stalenessz.Wait{
 					Controller: controller, Owner: "all", Resource: behind.Resource.GroupResource(), Since: since,
-					Reason: rvtracker.ForStart, For: "a proof that the cache is as new as the start of leadership, before the controller starts", Why: behind.String(),
+					Reason: stalenessz.ForStart, For: "a proof that the cache is as new as the start of leadership, before the controller starts", Why: behind.String(),
 				})
 			}
 		}

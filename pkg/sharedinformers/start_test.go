@@ -111,7 +111,7 @@ func startingWith(t *testing.T, podsProven, nodesProven func(time.Duration) fres
 //conformance:kep-5647 Risks and Mitigations: after a restart a controller sees a consistent world: most wait until their caches are proven
 func TestControllersStartOnceTheirCachesAreProven(t *testing.T) {
 	proven, stale := freshness.Proof{Outcome: freshness.Proven}, freshness.Proof{Outcome: freshness.Stale, ResourceVersion: "9"}
-	unknown := unknownFor(freshness.ReasonServerError)
+	unknown := unknownFor(freshness.ReasonTimeout)
 	broken, mended := errors.New("discovery fails"), time.Duration(0)
 	for name, c := range map[string]struct {
 		proven   func(time.Duration) freshness.Proof

@@ -38,6 +38,16 @@ type Wait struct {
 	Since            time.Time
 }
 
+// Reasons of waits besides the tracker's own.
+const (
+	// ForStart: a cache is not proven as new as the start of leadership.
+	ForStart = "start"
+	// ForUnsettled: it is not known whether a write was made whose answer was lost.
+	ForUnsettled = "unsettled_write"
+	// ForAction: a cache is not proven as new as a disruptive action needs it. The rest of the reconcile goes on.
+	ForAction = "action"
+)
+
 // Term is one term of leadership of this process.
 type Term interface {
 	// Caches are those that the monitor probes; none if it is off.

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
 // metadataScheme is a scheme for a fake client of metadata, which adds to it: client-go's own is read by other goroutines.
@@ -42,7 +42,7 @@ func TestNothingIsKeptOfWhatIsNotFollowed(t *testing.T) {
 			require.True(t, known)
 			w.unfollow(gvr, informer)
 			_, err := w.proofs.prover.Fencer().Fence(t.Context(), gvr.GroupResource())
-			require.ErrorIs(t, err, freshness.ErrNotRegistered)
+			require.ErrorIs(t, err, rvtracker.ErrUnprovable)
 		}
 	}
 }

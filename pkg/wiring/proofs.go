@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/consistencystore"
@@ -57,7 +58,7 @@ func newProofs(config *rest.Config, mapper meta.RESTMapper) (*proofs, error) {
 // register has the prover look at a cache. It takes a fence at once: a cache whose first list is as
 // new as that is proven as new as the start of leadership without a request of its own. Nothing can
 // be proven of a resource that has no mapping.
-func (p *proofs) register(ctx context.Context, resource schema.GroupResource, store freshness.Store, source *rvtracker.Source) error {
+func (p *proofs) register(ctx context.Context, resource schema.GroupResource, store cache.Store, source *rvtracker.Source) error {
 	gvr, err := p.mapper.ResourceFor(resource.WithVersion(""))
 	if err != nil {
 		return fmt.Errorf("no version of %s: %w", resource, err)
@@ -127,36 +128,26 @@ func (p *proofs) Prove(ctx context.Context, resource schema.GroupResource, asOf 
 
 // few reports whether Prove lists a cache at once.
 func (p *proofs) few(resource schema.GroupResource) bool {
-	gvr, ok := p.prover.Lookup(resource)
-	return ok && p.prover.Few(gvr)
+	gvr, _ := p.prover.Lookup(resource)
+	return p.prover.Few(gvr)
 }
 
 func (p *proofs) proveBy(ctx context.Context, prove func(context.Context, schema.GroupVersionResource, time.Time) (freshness.Proof, error), resource schema.GroupResource, asOf time.Time) freshness.Proof {
-	gvr, ok := p.prover.Lookup(resource)
-	if !ok {
-		return freshness.Proof{Resource: resource.WithVersion(""), Outcome: freshness.Unknown, Reason: freshness.ReasonNotRegistered, Err: freshness.ErrNotRegistered}
-	}
-	proof, err := prove(ctx, gvr, asOf)
-	if err != nil && proof.Outcome == "" {
-		return freshness.Proof{Resource: gvr, Outcome: freshness.Unknown, Reason: freshness.ReasonServerError, Err: err}
-	}
+	gvr, _ := p.prover.Lookup(resource)
+	proof, _ := prove(ctx, gvr, asOf) // Its error is the proof's, too.
 	return proof
 }
 
 // Known implements consistencystore.Prover.
 func (p *proofs) Known(resource schema.GroupResource) (freshness.Proof, bool) {
-	gvr, ok := p.prover.Lookup(resource)
-	if !ok {
-		return freshness.Proof{}, false
-	}
+	gvr, _ := p.prover.Lookup(resource)
 	return p.prover.Known(gvr)
 }
 
 // Wrote implements consistencystore.Prover.
 func (p *proofs) Wrote(resource schema.GroupResource, rv string, sent rvtracker.Sent) {
-	if gvr, ok := p.prover.Lookup(resource); ok {
-		p.prover.Wrote(context.Background(), gvr, rv, sent)
-	}
+	gvr, _ := p.prover.Lookup(resource)
+	p.prover.Wrote(context.Background(), gvr, rv, sent)
 }
 
 var _ consistencystore.Prover = &proofs{}

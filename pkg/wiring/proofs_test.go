@@ -38,15 +38,16 @@ func TestAWaitForAnUnprovenCacheEndsWithItsRelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		tracker := rvtracker.New(rvtracker.Options{})
-		source := tracker.Register(nodes, hookedStore{})
+		store := cache.NewStore(cache.MetaNamespaceKeyFunc)
+		source := tracker.Register(nodes, store)
 		go tracker.Run(ctx)
 		synctest.Wait()
 		gone := freshness.Proof{Outcome: freshness.Unknown, Reason: "Gone", ResourceVersion: "5", RetryAfter: time.Second}
-		time.AfterFunc(10*time.Millisecond, func() { source.Observe("5") })
+		time.AfterFunc(10*time.Millisecond, func() { _ = store.Replace(nil, "5") })
 		start := time.Now()
 		p := proofsOf(t)
 		defer p.prover.Close()
-		p.prover.Track(nodes.WithVersion("v1"), cache.NewStore(cache.MetaNamespaceKeyFunc), source)
+		p.prover.Track(nodes.WithVersion("v1"), store, source)
 		p.Wait(ctx, nodes, gone)
 		require.Less(t, time.Since(start), 100*time.Millisecond)
 		cancel()
@@ -60,11 +61,3 @@ func proofsOf(t *testing.T) *proofs {
 	require.NoError(t, err)
 	return p
 }
-
-// hookedStore leaves it to the test to tell of its moves.
-type hookedStore struct{}
-
-func (hookedStore) LastStoreSyncResourceVersion() string    { return "1" }
-func (hookedStore) GetByKey(string) (any, bool, error)      { return nil, false, nil }
-func (hookedStore) AddResourceVersionObserver(func(string)) {}
-func (hookedStore) AddReplaceObserver(func(string))         {}

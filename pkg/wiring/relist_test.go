@@ -100,7 +100,7 @@ func TestRelistsAreWaitedForUntilAllCachesAreOfOneTime(t *testing.T) {
 	require.Eventually(t, func() bool {
 		var waits []rvtracker.Wait
 		w.stores[0].(*consistencystore.Store).EachWaiting(func(time.Time) bool { return true }, func(w rvtracker.Wait) { waits = append(waits, w) })
-		return len(waits) == 1 && waits[0].Resource == nodes && waits[0].Why == rvtracker.WhyUnproven && waits[0].ProvenStale
+		return len(waits) == 1 && waits[0].Resource == nodes && waits[0].Reason() == "relist" && waits[0].ProvenStale
 	}, wait, tick)
 	require.Contains(t, waitsOf(w)[0].For, "a proof that it is as new as another cache")
 	server.mu.Lock()

@@ -58,11 +58,13 @@ func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, event
 	if err != nil {
 		return nil, err
 	}
+	reports := consistencystore.NewReporter(events)
 	w.tracker = rvtracker.New(rvtracker.Options{Metrics: metrics.Tracker{}, Fencer: w.proofs.prover.Fencer(),
 		Prover: relistProver{w.proofs}, OnRewind: func() { relist(ctx) }, OnRewindOf: w.relistOf,
-		SameStore: func(r schema.GroupResource) bool { return scheme.Scheme.IsGroupRegistered(r.Group) }})
+		SameStore: func(r schema.GroupResource) bool { return scheme.Scheme.IsGroupRegistered(r.Group) },
+		OnStale:   func(w rvtracker.Wait) { reports.Report(ctx, w, w.Awaits()) }})
 	w.term = consistencystore.Term{Tracker: w.tracker, Prover: w.proofs, Caches: w, Live: live, Since: time.Now(),
-		Budget: livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst), Reports: consistencystore.NewReporter(events)}
+		Budget: livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst), Reports: reports}
 	go w.tracker.Run(ctx)
 	context.AfterFunc(ctx, w.proofs.prover.Close)
 	return w, nil

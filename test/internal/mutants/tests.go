@@ -168,7 +168,7 @@ var tested = []Tested{
 		Mutant: Mutant{
 			Name: "lost-listed", Protection: "owners that wait for the outcome of a lost write are on /stalenessz", File: "pkg/consistencystore/waits.go",
 			Old: "		if wants(h.since) {\n",
-			New: "		if wants(h.since) && h.reason != rvtracker.ForUnsettled {\n",
+			New: "		if wants(h.since) && h.reason != stalenessz.ForUnsettled {\n",
 		},
 		Package: "pkg/consistencystore", Test: "TestLostAnswersAreListed",
 	},
@@ -217,8 +217,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "hold-bounded", Protection: "a hold after a rewind ends after 5 min if the server answers and no list comes", File: "pkg/rvtracker/safety.go",
-			Old: "now.Sub(s.answering) >= t.opts.MaxWait && (s.held || s.doubted) {",
-			New: "now.Sub(s.answering) >= t.opts.MaxWait && (s.held || s.doubted) && false {",
+			Old: "now.Sub(s.answering) >= maxWait && (s.held || s.doubted) {",
+			New: "now.Sub(s.answering) >= maxWait && (s.held || s.doubted) && false {",
 		},
 		Package: "pkg/rvtracker", Test: "TestAHoldIsBoundedThoughNoListComes",
 	},
