@@ -25,16 +25,13 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/nodebreaker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
 const (
 	// nodeLifecycle is the name under which node lifecycle asks for its store.
 	nodeLifecycle = "nodelifecycle"
-	// startLimit is how long the first pass over the nodes waits for caches as new as the start of
-	// leadership. Each disruptive action of a pass has a later proof of its own, and a cache that is
-	// stale from the start must not hide dead nodes.
-	startLimit = 10 * time.Second
 	// LeasesUnverifiedReason is the reason of the Warning event on the namespace of the leases when for
 	// more than a minute dead nodes could not be told from live ones.
 	LeasesUnverifiedReason = "LeasesUnverified"
@@ -140,10 +137,11 @@ type nodeBreaker struct {
 // BeginPass reports whether the pass may be made; see nodebreaker.Nodes.
 func (b *nodeBreaker) BeginPass(ctx context.Context) bool {
 	if b.held.all.Load() != nil {
-		b.since.Do(func() { b.until = time.Now().Add(startLimit) })
+		limit := rvtracker.StartLimits.Unknown // Also of a stale cache, which must not hide dead nodes: each action of a pass has a proof of its own.
+		b.since.Do(func() { b.until = time.Now().Add(limit) })
 		if time.Now().Before(b.until) {
 			_ = b.held.refuse(allNodes)
-			klog.FromContext(ctx).Info("The first pass over the nodes waits until the caches are as new as the start of leadership", "atMost", startLimit)
+			klog.FromContext(ctx).Info("The first pass over the nodes waits until the caches are as new as the start of leadership", "atMost", limit)
 			return false
 		}
 		b.held.change(func() {
