@@ -166,8 +166,10 @@ func TestFirstReconcileWaitsForProof(t *testing.T) {
 				var woken []string
 				store := newStore(rvtracker.New(rvtracker.Options{}), "test", nil)
 				store.OnReady(func(key string) { woken = append(woken, key) })
-				all := store.held.holdStartOf(time.Now())
-				require.True(t, consistency.Parked(store.gate(owner)), "before anything is known")
+				all := store.held.holdStartOf(time.Now(), nodes)
+				err := store.gate(owner)
+				require.True(t, consistency.Parked(err), "before anything is known")
+				require.ErrorContains(t, err, "as new as the start of leadership (nodes, for 0s): the cache is being proven")
 				go store.start(t.Context(), prover, all, []schema.GroupResource{nodes, pods})
 				time.Sleep(tc.after)
 				synctest.Wait()

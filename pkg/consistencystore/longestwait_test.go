@@ -41,7 +41,7 @@ func TestLongestWaits(t *testing.T) {
 			require.Error(t, s.EnsureReady(owner))
 		}},
 		"start of leadership": {wait: func(t *testing.T, s *Store) {
-			s.held.holdStartOf(time.Now())
+			s.held.holdStartOf(time.Now(), nodes)
 			require.Error(t, s.EnsureReady(owner))
 		}},
 		"write whose answer was lost": {wait: func(t *testing.T, s *Store) {

@@ -22,8 +22,8 @@ const retryStart = 100 * time.Millisecond
 // holdStartOf has all owners wait until the controller's caches are proven to be as new as the moment at which this process became
 // leader: what an earlier leader wrote is recorded nowhere else (gap 17). An informer's first list is a consistent read with WatchList;
 // without it, or when it falls back, it may be answered by an apiserver that lags.
-func (l *holds) holdStartOf(since time.Time) *hold {
-	all := &hold{reason: stalenessz.ForStart, asOf: since, since: since}
+func (l *holds) holdStartOf(since time.Time, first schema.GroupResource) *hold {
+	all := &hold{reason: stalenessz.ForStart, resource: first, asOf: since, since: since}
 	l.all.Store(all)
 	return all
 }
@@ -44,9 +44,10 @@ func (s *Store) start(ctx context.Context, p Prover, all *hold, resources []sche
 		Uncounted: func(proof freshness.Proof) bool { return proof.Reason == freshness.ReasonNotSynced },
 	}
 	for _, resource := range resources {
+		s.held.change(func() { all.resource, all.proof = resource, freshness.Proof{} })
 		told := false
 		patience.Waiting = func(proof freshness.Proof) bool {
-			s.held.change(func() { all.resource, all.proof = resource, proof })
+			s.held.change(func() { all.proof = proof })
 			if !told && proof.Outcome == freshness.Stale {
 				told = true
 				logger.Info("A cache is older than the start of leadership; the controllers that read it wait", "resource", resource, "proof", proof.String())

@@ -93,7 +93,9 @@ func (t *Term) New(ctx context.Context, controller string, stores map[schema.Gro
 	if t.Leadership != nil {
 		s.unsettled.renewed = t.Leadership.Renewed
 	}
-	go s.start(ctx, t.Prover, s.held.holdStartOf(t.Since), resources)
+	if len(resources) > 0 {
+		go s.start(ctx, t.Prover, s.held.holdStartOf(t.Since, resources[0]), resources)
+	}
 	switch controller {
 	case cronJob:
 		s.brief = true

@@ -117,7 +117,7 @@ func (s *Source) beDoubted(relisted bool) {
 	now := s.t.opts.clock.Now()
 	s.doubted, s.replaced, s.pardoned = true, relisted, false
 	s.doubt = doubt{since: now, at: s.pos(), seq: s.t.fenceSeq, self: relisted}
-	s.relistDue = now.Add(s.t.opts.Recheck)
+	s.relistDue = now.Add(recheck)
 	s.askFence()
 }
 
@@ -143,6 +143,6 @@ func (s *Source) relistAgain(now time.Time) {
 	if s.t.opts.OnRewindOf == nil || !waits || now.Before(s.relistDue) || !s.relists.take(now) {
 		return
 	}
-	s.relistDue = now.Add(s.t.opts.Recheck)
+	s.relistDue = now.Add(recheck)
 	s.t.call(func(error) { s.t.opts.OnRewindOf(s.resource) }, nil)
 }

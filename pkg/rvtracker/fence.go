@@ -224,7 +224,7 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 		s.relistedAhead(v)
 	default:
 		s.hold()
-		s.relistDue = now.Add(t.opts.Recheck)
+		s.relistDue = now.Add(recheck)
 	}
 	s.settleLocked()
 	s.expel(token, v)

@@ -177,7 +177,7 @@ func (c *Controller) endHold(s *Source, outcome string, now time.Time) (freed in
 }
 
 // giveUpHolds ends the holds for which no proof has come for MaxRelistHold, so that repair goes on. Other relists hold
-// nobody on account of such a source until a proof of it succeeds; that is tried every Recheck.
+// nobody on account of such a source until a proof of it succeeds; that is tried every recheck.
 func (t *Tracker) giveUpHolds(now time.Time) {
 	for _, s := range t.sources {
 		limit := t.relistLimits.Of(s.shown)
