@@ -52,9 +52,11 @@ type Record struct {
 	Digests map[model.Owner]string
 	// Unjustified are the destructive writes that nothing at the server called for.
 	Unjustified []Violation
-	// Robbed are the namespaces in which podgc deleted pods, or a quota's value fell, without a reason: whoever a quota refuses has more room there
-	// then. And they are the volumes that were detached without one, or too early: the next pod has them sooner.
+	// Robbed are the namespaces in which podgc deleted pods for which it had no reason: whoever a quota refuses has more room there then. And they are the
+	// volumes that were detached without one, or too early: the next pod has them sooner.
 	Robbed map[string]bool
+	// Room are the namespaces in which a quota's value fell without a reason: whoever it refuses has more room there then.
+	Room map[string]bool
 	// Waits are those of our side at the end.
 	Waits []string
 	// Ages are the oldest published age of a cache that no fault touched, by resource, and how often it had none.
@@ -146,7 +148,7 @@ func New(s schedule.Schedule) *Judge {
 			Missing: map[model.Owner][]Span{}, Stray: map[model.Owner][]Span{}, Garbage: map[string][]Span{}, Lingering: map[string][]Span{}, Collecting: map[string]int{},
 			Lacking: map[string][]Span{}, Kept: map[string][]Span{}, Claiming: map[string]int{},
 			Few: map[string][]Span{}, Many: map[string][]Span{}, Scaling: map[string]int{}, Targets: map[model.Owner]string{},
-			Detached: map[string][]Span{}, Attached: map[string][]Span{}, Attaching: map[string]int{}, Robbed: map[string]bool{}},
+			Detached: map[string][]Span{}, Attached: map[string][]Span{}, Attaching: map[string]int{}, Robbed: map[string]bool{}, Room: map[string]bool{}},
 		volumes:     volumes{volumes: s.Volumes, mounted: map[mount]time.Time{}, lacking: map[string]time.Time{}, spare: map[string]time.Time{}, slow: map[string]chain{}},
 		scaling:     scaling{schedule: s, looked: time.Now(), stands: map[string]scaler{}, wants: map[string][]wanted{}, looks: map[string]look{}, few: map[string]time.Time{}, many: map[string]time.Time{}},
 		claims:      claims{claimers: s.Claimers, lacking: map[string]time.Time{}, kept: map[string]time.Time{}},

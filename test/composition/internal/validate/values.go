@@ -152,7 +152,7 @@ func (j *Judge) judgeWrite(value schedule.Value, r *model.Resource, old, now mod
 		was, known := before[corev1.ResourceName(value.Of)]
 		is, published := after[corev1.ResourceName(value.Of)]
 		if n := int(is.Value()); published && n < low && (!known || is.Cmp(was) < 0) {
-			j.record.Robbed[value.Namespace] = true
+			j.record.Room[value.Namespace] = true
 			j.unjustified("quota", "at %s %s falls from %s to %d, in use are %d", late, value, was.String(), n, low)
 		}
 	case schedule.BudgetValue:
