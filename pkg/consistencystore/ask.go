@@ -80,10 +80,10 @@ func (s *Store) asOf(owner types.NamespacedName, began time.Time, age time.Durat
 }
 
 // slowProof is the wait for slow proofs that a reconcile which began then follows, nil if there is none. mu must be held.
-func (s *Store) slowProof(owner types.NamespacedName, began time.Time) *refusal {
-	r := s.held.putOff(owner)
+func (s *Store) slowProof(owner types.NamespacedName, began time.Time) *putOff {
+	r := s.held.actionOf(owner)
 	if r == nil {
-		if r = s.refused[owner]; r == nil || began.Sub(r.ended) > ProofAge {
+		if r = s.putOffs[owner]; r == nil || began.Sub(r.ended) > ProofAge {
 			return nil
 		}
 	}
@@ -97,9 +97,9 @@ func (s *Store) slowProof(owner types.NamespacedName, began time.Time) *refusal 
 func (s *Store) proven(owner types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.refused, owner)
+	delete(s.putOffs, owner)
 	delete(s.ahead, owner)
-	if r := s.held.putOff(owner); r != nil {
+	if r := s.held.actionOf(owner); r != nil {
 		s.held.change(func() { r.asOf = time.Time{} })
 	}
 }

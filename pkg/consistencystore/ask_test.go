@@ -126,7 +126,7 @@ func TestASlowProofHoldsNoWorker(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 2, int(server.fences.Load()))
 		require.Empty(t, store.ahead)
-		require.Empty(t, store.refused)
+		require.Empty(t, store.putOffs)
 	})
 }
 

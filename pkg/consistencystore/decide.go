@@ -76,7 +76,7 @@ func (r *reading) viewFor(action string, exact bool) *view {
 
 // forget forgets what was waited for before an action was decided without a proof. mu must be held.
 func (s *Store) forget(owner types.NamespacedName) {
-	delete(s.refused, owner)
+	delete(s.putOffs, owner)
 	delete(s.ahead, owner)
 	of := s.waiting[queueKey(owner)]
 	if delete(of, owner); len(of) == 0 {
@@ -85,9 +85,9 @@ func (s *Store) forget(owner types.NamespacedName) {
 }
 
 // waitOf is why the owner waits for a proof, or has until now. mu must be held.
-func (s *Store) waitOf(owner types.NamespacedName) *refusal {
-	if r := s.held.putOff(owner); r != nil {
+func (s *Store) waitOf(owner types.NamespacedName) *putOff {
+	if r := s.held.actionOf(owner); r != nil {
 		return r
 	}
-	return s.refused[owner]
+	return s.putOffs[owner]
 }

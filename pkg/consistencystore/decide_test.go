@@ -56,7 +56,7 @@ func TestDecide(t *testing.T) {
 				store.budget = livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst)
 				require.Equal(t, test.want, test.decide(t.Context(), store, "claim:ns/c"))
 				require.Equal(t, test.reads, test.decider.reads)
-				waits := store.held.putOff(types.NamespacedName{Name: ownerOf("claim:ns/c", "pods/a/uid")})
+				waits := store.held.actionOf(types.NamespacedName{Name: ownerOf("claim:ns/c", "pods/a/uid")})
 				require.Equal(t, test.waits, waits != nil)
 				if test.waits && !test.want {
 					require.Equal(t, "claim:ns/c", <-queue)
@@ -64,7 +64,7 @@ func TestDecide(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
 				require.Empty(t, queue)
-				require.Equal(t, test.waits && !test.want, len(store.refused) > 0, "nothing is kept of what was decided")
+				require.Equal(t, test.waits && !test.want, len(store.putOffs) > 0, "nothing is kept of what was decided")
 				require.Equal(t, test.waits && !test.want, len(store.waiting) > 0)
 			})
 		})

@@ -29,7 +29,7 @@ type hold struct {
 	// proof is the last answer.
 	proof freshness.Proof
 	// action, of a hold that puts off an action alone, is what its owner's next reconcile goes by: that asks for the proof.
-	action *refusal
+	action *putOff
 }
 
 // awaits says what has to happen.
@@ -140,7 +140,7 @@ func (l *holds) release(reason string, owner types.NamespacedName, resource sche
 }
 
 // putOff is the owner's action that waits for a proof, nil if there is none.
-func (l *holds) putOff(owner types.NamespacedName) *refusal {
+func (l *holds) actionOf(owner types.NamespacedName) *putOff {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, h := range l.owners[stalenessz.ForAction][owner] {

@@ -71,7 +71,7 @@ func TestAnActionOfAPassWaitsAlone(t *testing.T) {
 		made, _ = look()
 		require.Equal(t, []time.Duration{0, 20 * time.Second, 40 * time.Second, 45 * time.Second, 65 * time.Second}, made)
 		require.Empty(t, store.held.owners[stalenessz.ForAction])
-		require.Empty(t, store.refused)
+		require.Empty(t, store.putOffs)
 		require.Empty(t, store.ahead)
 	})
 }

@@ -127,8 +127,8 @@ func (s *Store) ForgetReading(key string) {
 	defer s.mu.Unlock()
 	for owner := range s.waiting[key] {
 		delete(s.ahead, owner)
-		delete(s.refused, owner)
-		if r := s.held.putOff(owner); r != nil {
+		delete(s.putOffs, owner)
+		if r := s.held.actionOf(owner); r != nil {
 			r.forgotten = true
 		}
 	}
@@ -266,7 +266,7 @@ func (r *reading) prove(ctx context.Context, action string, limits rvtracker.Lim
 		return err
 	}
 	s.wasSlow()
-	waits, stale := s.held.putOff(owner), false
+	waits, stale := s.held.actionOf(owner), false
 	for _, resource := range known {
 		_, shown := s.shownStale(resource)
 		stale = stale || shown

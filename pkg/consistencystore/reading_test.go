@@ -71,7 +71,7 @@ func TestAValueWaitsAlone(t *testing.T) {
 		prover.of[nodes] = fresh
 		ctx = consistency.WithReading(t.Context(), store, "ns/quota")
 		require.NoError(t, consistency.ProvePass(ctx, "count/nodes", nodes))
-		require.Empty(t, store.refused)
+		require.Empty(t, store.putOffs)
 	})
 }
 
@@ -170,13 +170,13 @@ func TestWaitingValuesAreForgotten(t *testing.T) {
 		}
 		store.ForgetReading("ns/gone")
 		require.Len(t, store.waiting, 1)
-		require.Len(t, store.refused, 2, "those of the other quota")
+		require.Len(t, store.putOffs, 2, "those of the other quota")
 		prover.of[pods], prover.of[nodes] = fresh, fresh
 		ctx := consistency.WithReading(t.Context(), store, "ns/stays")
 		require.NoError(t, consistency.ProvePass(ctx, "pods", pods))
 		require.NoError(t, consistency.ProvePass(ctx, "count/nodes", nodes))
 		require.Empty(t, store.waiting)
-		require.Empty(t, store.refused)
+		require.Empty(t, store.putOffs)
 	})
 }
 
@@ -195,7 +195,7 @@ func TestAWaitThatOutlivesItsObjectLeavesNothing(t *testing.T) {
 				<-queue                        // The wait has ended: the controller looks for the object,
 				store.ForgetReading("ns/gone") // and finds none.
 				require.Empty(t, store.waiting)
-				require.Empty(t, store.refused)
+				require.Empty(t, store.putOffs)
 				require.Empty(t, store.ahead)
 				require.Empty(t, store.held.owners[stalenessz.ForAction])
 			})

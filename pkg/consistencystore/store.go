@@ -66,7 +66,7 @@ type Store struct {
 	// untracked are the owners, with their UIDs, of which a write could not be recorded.
 	untracked map[types.NamespacedName]types.UID
 	// refused are the owners that have put off an action and have had no proof since their last wait for one ended.
-	refused map[types.NamespacedName]*refusal
+	putOffs map[types.NamespacedName]*putOff
 	// ahead has, of owners whose last view was older than the proof, what to prove before their next one.
 	ahead map[types.NamespacedName]*ahead
 	// unprovable are the resources of which nothing can be proven, and since when that is so.
@@ -102,7 +102,7 @@ type ahead struct {
 // refusal is a hold that puts off an action, and lets the rest of the reconcile go on. No proof is made for it: the owner comes back
 // when there may be one, and its reconcile asks again, for a proof of what it reads then. So its asOf, unless zero, is what proofs were
 // asked for that have taken too long to wait for, and it outlasts its end.
-type refusal struct {
+type putOff struct {
 	hold
 	ended time.Time
 	// counted are what the value was computed from, if they are proven as of when it was.
@@ -200,7 +200,7 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 	if ownerUID == "" || s.untracked[owner] == ownerUID {
 		delete(s.untracked, owner)
 	}
-	delete(s.refused, owner)
+	delete(s.putOffs, owner)
 	delete(s.ahead, owner)
 	s.mu.Unlock()
 	if s.clearUnsettled(owner, ownerUID) {
@@ -282,8 +282,8 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 	}
 	began.turn <- struct{}{}
 	defer func() { <-began.turn }()
-	if began.refused != nil {
-		return began.refused
+	if began.unproven != nil {
+		return began.unproven
 	}
 	early := s.provenAhead(owner.Name)
 	resources = s.needed(resources)
@@ -322,7 +322,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		switch {
 		case slow:
 			s.wasSlow()
-			s.await(ctx, owner.Name, &refusal{hold: hold{resource: resource, proof: proof, asOf: asOf[resource]}, counted: began.counted}, func() (proven bool) {
+			s.await(ctx, owner.Name, &putOff{hold: hold{resource: resource, proof: proof, asOf: asOf[resource]}, counted: began.counted}, func() (proven bool) {
 				if proven = rest(); proven {
 					s.proveNextAhead(owner.Name, resources, asOf) // The owner may have to queue for longer than the proofs are good.
 				} else if late, stale := s.shownStale(resource); stale {
@@ -338,15 +338,15 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		default:
 			s.retry(ctx, owner.Name, resource, proof)
 		}
-		began.refused = &UnprovenError{Owner: owner.Name, Proof: proof, parked: true, again: proof.Fresh() && early == nil}
-		return began.refused
+		began.unproven = &UnprovenError{Owner: owner.Name, Proof: proof, parked: true, again: proof.Fresh() && early == nil}
+		return began.unproven
 	}
 	if len(open) > 0 && early == nil && time.Since(began.at) > ProofAge {
 		// What was read is older by now than a proof may be.
 		s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
 		s.wake(owner.Name)
-		began.refused = &UnprovenError{Owner: owner.Name, Proof: replies[open[0]].proof, parked: true, again: true}
-		return began.refused
+		began.unproven = &UnprovenError{Owner: owner.Name, Proof: replies[open[0]].proof, parked: true, again: true}
+		return began.unproven
 	}
 	for _, resource := range resources {
 		began.proven[resource] = true
@@ -385,7 +385,7 @@ func (s *Store) goOn(ctx context.Context, resource schema.GroupResource, proof f
 // server instead, that is given lagLimit.
 func (s *Store) caughtUp(owner types.NamespacedName, began *view, resource schema.GroupResource) bool {
 	s.mu.Lock()
-	r := s.refused[owner]
+	r := s.putOffs[owner]
 	s.mu.Unlock()
 	if r == nil || began.at.Sub(r.ended) > sameWait {
 		return false
@@ -478,7 +478,7 @@ func (s *Store) provenAhead(owner types.NamespacedName) map[schema.GroupResource
 // retry puts the owner back on the queue once the cache has what it lacked, or, if that cannot be said, when the server may
 // answer again.
 func (s *Store) retry(ctx context.Context, owner types.NamespacedName, resource schema.GroupResource, proof freshness.Proof) {
-	s.await(ctx, owner, &refusal{hold: hold{resource: resource, proof: proof}}, func() bool {
+	s.await(ctx, owner, &putOff{hold: hold{resource: resource, proof: proof}}, func() bool {
 		s.prover.Wait(ctx, resource, proof)
 		return false
 	})
@@ -486,21 +486,21 @@ func (s *Store) retry(ctx context.Context, owner types.NamespacedName, resource 
 
 // await puts the owner back on the queue when wait returns; that is true if what was asked for by the refusal's asOf is
 // proven. One is under way for an owner.
-func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *refusal, wait func() (proven bool)) {
+func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff, wait func() (proven bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if parked := s.held.putOff(owner); parked != nil {
+	if parked := s.held.actionOf(owner); parked != nil {
 		parked.decided = false
 		return
 	}
-	if s.refused == nil {
-		s.refused = map[types.NamespacedName]*refusal{}
+	if s.putOffs == nil {
+		s.putOffs = map[types.NamespacedName]*putOff{}
 	}
 	r.reason, r.action, r.since, r.stale = stalenessz.ForAction, r, time.Now(), map[schema.GroupResource]time.Time{}
 	if r.proof.Outcome == freshness.Stale {
 		r.stale[r.resource] = r.proof.At
 	}
-	if earlier, ok := s.refused[owner]; ok && time.Since(earlier.ended) < sameWait {
+	if earlier, ok := s.putOffs[owner]; ok && time.Since(earlier.ended) < sameWait {
 		r.since, r.refuted = earlier.since, earlier.refuted
 		maps.Copy(r.stale, earlier.stale)
 	}
@@ -521,7 +521,7 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *refusa
 		case r.forgotten:
 			delete(s.ahead, owner)
 		default:
-			s.refused[owner] = r
+			s.putOffs[owner] = r
 		}
 		s.mu.Unlock()
 		if !decided {

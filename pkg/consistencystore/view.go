@@ -34,9 +34,9 @@ type view struct {
 
 	// What was proven of the view stays so, also when the reconcile has changed things itself since. Who has the turn
 	// may read and write it.
-	turn    chan struct{}
-	proven  map[schema.GroupResource]bool
-	refused error
+	turn     chan struct{}
+	proven   map[schema.GroupResource]bool
+	unproven error
 }
 
 // View is what consistency.WithOwner keeps of the caches, for ProveFresh to judge. The owner is nil if the controller

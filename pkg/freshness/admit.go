@@ -16,14 +16,14 @@ import (
 
 const (
 	// levelHold is the most that a rejection by API Priority and Fairness holds back.
-	levelHold = 2 * time.Second
+	levelBackoff = 2 * time.Second
 	// outageShare of the time for which a resource has been refused is how long it is not asked
 	// again, up to maxOutageHold: a thousand broken definitions come to some 30 requests a second,
 	// and a resource that works again is noticed within that share of its outage. What is built in,
 	// and controllers wait for, are some tens of resources.
-	outageShare   = 0.06
-	maxOutageHold = 30 * time.Second
-	builtInHold   = 5 * time.Second
+	outageShare      = 0.06
+	maxOutageBackoff = 30 * time.Second
+	builtInBackoff   = 5 * time.Second
 	// authorizing is how many times in a row a 403 or 401 may be that of an apiserver that has just started and has
 	// not read its roles yet. It is asked again after errorHold then.
 	authorizing = 10
@@ -41,7 +41,7 @@ const (
 )
 
 // hold keeps the last failure of one kind of request of one resource. Guarded by the resource's mutex.
-type hold struct {
+type backoff struct {
 	until time.Time
 	f     *failure
 	row   int       // failures in a row
@@ -53,7 +53,7 @@ type hold struct {
 }
 
 // get returns the failure that stands in for a request now, if one does.
-func (h *hold) get(now time.Time) *failure {
+func (h *backoff) get(now time.Time) *failure {
 	if h.f == nil || !now.Before(h.until) {
 		return nil
 	}
@@ -63,20 +63,20 @@ func (h *hold) get(now time.Time) *failure {
 }
 
 // refused is true if the server, and not the way to it, has failed the last request.
-func (h *hold) refused() bool { return h.f != nil && h.f.refusal }
+func (h *backoff) refused() bool { return h.f != nil && h.f.refusal }
 
 // set notes a failure, and for how long nobody asks again in vain: most limits what is added to what the server asks for.
-func (h *hold) set(now time.Time, f *failure, most time.Duration, t *traffic) {
+func (h *backoff) set(now time.Time, f *failure, most time.Duration, t *traffic) {
 	seq, answered, succeeded := t.state()
 	h.row++
-	h.seq, h.lost = seq, now.Sub(answered) > errorHold
+	h.seq, h.lost = seq, now.Sub(answered) > errorBackoff
 	switch {
 	case f.refusal:
 		if h.since.IsZero() || now.Sub(succeeded) > serving {
 			h.since = now
 		}
 		if f.reason == ReasonForbidden && h.row <= authorizing {
-			f.retryAfter = errorHold
+			f.retryAfter = errorBackoff
 		}
 		grown := min(time.Duration(outageShare*float64(now.Sub(h.since))), most)
 		f.retryAfter = max(f.retryAfter, grown)
@@ -88,7 +88,7 @@ func (h *hold) set(now time.Time, f *failure, most time.Duration, t *traffic) {
 }
 
 // reconnected is true if it was the connection that broke, and there is one again.
-func (h *hold) reconnected(t *traffic) bool {
+func (h *backoff) reconnected(t *traffic) bool {
 	return h.f != nil && h.f.reason == ReasonNoServer && h.lost && t.answeredSince(h.seq)
 }
 
@@ -100,7 +100,7 @@ type traffic struct {
 	answered              uint64
 	answeredAt, succeeded time.Time
 	// levels of API Priority and Fairness that have rejected a request, by UID.
-	levels map[string]hold
+	levels map[string]backoff
 }
 
 func (t *traffic) send() uint64 {
@@ -139,9 +139,9 @@ func (t *traffic) reject(now time.Time, f *failure) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.levels == nil {
-		t.levels = map[string]hold{}
+		t.levels = map[string]backoff{}
 	}
-	t.levels[f.level] = hold{f: f, until: now.Add(f.retryAfter)}
+	t.levels[f.level] = backoff{f: f, until: now.Add(f.retryAfter)}
 }
 
 func (t *traffic) rejected(now time.Time, level string) *failure {
@@ -163,18 +163,18 @@ func builtIn(gvr schema.GroupVersionResource) bool { return scheme.Scheme.IsGrou
 
 // turn is a request that may be sent. Whoever was admitted calls end.
 type turn struct {
-	r    *resource
-	h    *hold
-	sent time.Time
-	seq  uint64
-	slot bool // of refusedSlots
+	r       *resource
+	backoff *backoff
+	sent    time.Time
+	seq     uint64
+	slot    bool // of refusedSlots
 }
 
 // admit decides whether a request may be sent now. A 429 is of its resource alone: kube-apiserver also
 // answers it for one whose watch cache is not ready, as that of a custom resource whose conversion
 // webhook is down, for as long as that lasts and with a Retry-After of up to 30 s. Only a rejection by
 // API Priority and Fairness is of all requests of its priority level.
-func (p *Prover) admit(ctx context.Context, h *hold, r *resource) (*turn, *failure) {
+func (p *Prover) admit(ctx context.Context, h *backoff, r *resource) (*turn, *failure) {
 	now := time.Now()
 	r.mu.Lock()
 	f := h.get(now)
@@ -190,7 +190,7 @@ func (p *Prover) admit(ctx context.Context, h *hold, r *resource) (*turn, *failu
 		f.again, f.err = true, fmt.Errorf("not repeated so soon: %w", f.err)
 		return nil, f
 	}
-	t := &turn{r: r, h: h}
+	t := &turn{r: r, backoff: h}
 	if refused {
 		if f := t.enterRefused(ctx, now); f != nil {
 			return nil, f
@@ -242,7 +242,7 @@ func (t *turn) enterRefused(ctx context.Context, now time.Time) *failure {
 		t.slot = true
 		return nil
 	case <-timer.C:
-		return &failure{reason: reasonBudgetSpent, retryAfter: errorHold, err: fmt.Errorf("%d requests are under way for resources that were refused", refusedSlots)}
+		return &failure{reason: reasonBudgetSpent, retryAfter: errorBackoff, err: fmt.Errorf("%d requests are under way for resources that were refused", refusedSlots)}
 	case <-ctx.Done():
 		return &failure{reason: ReasonTimeout, err: fmt.Errorf("waiting to send a request: %w", context.Cause(ctx))}
 	}
@@ -282,12 +282,12 @@ func (t *turn) end(f *failure) {
 	defer t.r.mu.Unlock()
 	t.r.bePatient(now.Sub(t.sent), f)
 	if f == nil {
-		*t.h = hold{}
+		*t.backoff = backoff{}
 		return
 	}
-	most := maxOutageHold
+	most := maxOutageBackoff
 	if builtIn(t.r.gvr) {
-		most = builtInHold
+		most = builtInBackoff
 	}
-	t.h.set(now, f, most, &p.traffic)
+	t.backoff.set(now, f, most, &p.traffic)
 }

@@ -142,7 +142,7 @@ func TestRejectionHoldsItsPriorityLevel(t *testing.T) {
 				w.requireFence(elsewhere)
 				if tc.held {
 					require.Less(w, time.Second, w.requireNoFence(other, reasonThrottled))
-					time.Sleep(levelHold)
+					time.Sleep(levelBackoff)
 				}
 				w.requireFence(other)
 			})
@@ -160,9 +160,9 @@ func TestHoldGrowsWithTheOutageOfAResource(t *testing.T) {
 		most     time.Duration
 	}{
 		"a minute":                  {custom(0), true, 1, 3 * time.Second, 4 * time.Second},
-		"an hour":                   {custom(0), true, 60, maxOutageHold, maxOutageHold},
-		"an hour of a built-in one": {leases, true, 60, builtInHold, builtInHold},
-		"the server is broken":      {custom(0), false, 3, errorHold, errorHold},
+		"an hour":                   {custom(0), true, 60, maxOutageBackoff, maxOutageBackoff},
+		"an hour of a built-in one": {leases, true, 60, builtInBackoff, builtInBackoff},
+		"the server is broken":      {custom(0), false, 3, errorBackoff, errorBackoff},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, Options{}, func(w *world) {
@@ -179,13 +179,13 @@ func TestHoldGrowsWithTheOutageOfAResource(t *testing.T) {
 					held = w.requireNoFence(tc.resource, reasonServerError)
 					time.Sleep(max(held, time.Second))
 				}
-				sent := w.p.resource(tc.resource).fenceHold
+				sent := w.p.resource(tc.resource).fenceBackoff
 				require.GreaterOrEqual(w, sent.f.retryAfter, tc.least)
 				require.LessOrEqual(w, sent.f.retryAfter, tc.most)
 				w.heal()
 				time.Sleep(sent.f.retryAfter)
 				w.requireFence(tc.resource)
-				require.Zero(w, w.p.resource(tc.resource).fenceHold)
+				require.Zero(w, w.p.resource(tc.resource).fenceBackoff)
 			})
 		})
 	}

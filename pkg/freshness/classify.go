@@ -21,11 +21,11 @@ const (
 	// errorHold is how long a resource is not asked again after an error without a
 	// Retry-After, so that callers that meet a broken server one after another do not
 	// each send a request.
-	errorHold = time.Second
+	errorBackoff = time.Second
 	// refusedHold is the same for what only an operator can change.
-	refusedHold = 10 * time.Second
+	refusedBackoff = 10 * time.Second
 	// maxHold bounds what a server can ask for.
-	maxHold = time.Minute
+	maxBackoff = time.Minute
 )
 
 // classify maps the error of a request to a reason. It is never evidence of anything.
@@ -34,7 +34,7 @@ func classify(err error, headers http.Header) *failure {
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		f.retryAfter = time.Duration(seconds) * time.Second
 	} else if seconds, err := strconv.Atoi(headers.Get("Retry-After")); err == nil && seconds > 0 {
-		f.retryAfter = time.Duration(min(seconds, int(maxHold/time.Second))) * time.Second
+		f.retryAfter = time.Duration(min(seconds, int(maxBackoff/time.Second))) * time.Second
 	}
 	switch f.reason {
 	case reasonThrottled, ReasonForbidden, ReasonNotFound, ReasonTimeout, reasonServerError:
@@ -50,21 +50,21 @@ func classify(err error, headers http.Header) *failure {
 	}
 	switch {
 	case overload:
-		f.retryAfter = min(max(f.retryAfter, errorHold), levelHold)
-	case f.retryAfter > maxHold:
-		f.retryAfter = maxHold
+		f.retryAfter = min(max(f.retryAfter, errorBackoff), levelBackoff)
+	case f.retryAfter > maxBackoff:
+		f.retryAfter = maxBackoff
 	case f.retryAfter > 0:
 	case f.reason == ReasonForbidden, f.reason == ReasonNotFound:
-		f.retryAfter = refusedHold
+		f.retryAfter = refusedBackoff
 	default:
-		f.retryAfter = errorHold
+		f.retryAfter = errorBackoff
 	}
 	return f
 }
 
 // refusal is an answer that cannot be used.
 func refusal(format string, args ...any) *failure {
-	return &failure{reason: reasonServerError, retryAfter: errorHold, refusal: true, err: fmt.Errorf(format, args...)}
+	return &failure{reason: reasonServerError, retryAfter: errorBackoff, refusal: true, err: fmt.Errorf(format, args...)}
 }
 
 // maxText is how much of a server's text is told, in bytes; maxLevel is the longest UID that is taken for one.

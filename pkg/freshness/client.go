@@ -80,7 +80,7 @@ func (c *client) list(ctx context.Context, gvr schema.GroupVersionResource, limi
 }
 
 // nobody is a name that no object and no namespace has.
-const nobody = "fresh-kcm-fence"
+const noName = "fresh-kcm-fence"
 
 // listNothing is a consistent read that brings the collection's RV and no object, so that it costs
 // some hundred bytes however large the objects' metadata are.
@@ -89,9 +89,9 @@ func (c *client) listNothing(ctx context.Context, gvr schema.GroupVersionResourc
 	req := c.rest.Get().Param("limit", "1")
 	if namespaced {
 		last := len(path) - 1
-		path = append(path[:last:last], "namespaces", nobody, gvr.Resource)
+		path = append(path[:last:last], "namespaces", noName, gvr.Resource)
 	} else {
-		req = req.Param("fieldSelector", "metadata.name="+nobody)
+		req = req.Param("fieldSelector", "metadata.name="+noName)
 	}
 	return c.readList(ctx, gvr, req.AbsPath(path...), maxFence)
 }

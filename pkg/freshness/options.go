@@ -18,7 +18,7 @@ const (
 	budgetWait = time.Second
 	// confirmWait is how long a busy cache is given to pass a fence before a quiet proof
 	// is tried, and to catch up before it is called stale.
-	confirmWait = 250 * time.Millisecond
+	passWait = 250 * time.Millisecond
 )
 
 // Options of a Prover. Only Config is required.

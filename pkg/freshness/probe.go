@@ -28,7 +28,7 @@ func (p *Prover) Known(gvr schema.GroupVersionResource) (Proof, bool) {
 
 // Confirm gives the cache up to wait to pass a fence that was taken at or after asOf. It reports false if
 // it did not, and at once if the cache stands where the last quiet proof found it. It costs no request.
-func (p *Prover) Confirm(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time, wait time.Duration) (Proof, bool) {
+func (p *Prover) AwaitFence(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time, wait time.Duration) (Proof, bool) {
 	r := p.registered(gvr)
 	if r == nil {
 		return Proof{}, false

@@ -88,7 +88,7 @@ func TestFenceOfAnEmptyCollection(t *testing.T) {
 		w.empty()
 		w.api.bump(50)
 		fence := w.takeFence()
-		proof, ok := w.p.Confirm(w.Context(), leases, fence.TakenAt, 0)
+		proof, ok := w.p.AwaitFence(w.Context(), leases, fence.TakenAt, 0)
 		require.True(w, ok)
 		require.Equal(w, fence.TakenAt, proof.At)
 		require.True(w, proof.Exact)
@@ -96,7 +96,7 @@ func TestFenceOfAnEmptyCollection(t *testing.T) {
 
 		w.api.write("ns/new", "n", false)
 		fence = w.takeFence()
-		_, ok = w.p.Confirm(w.Context(), leases, fence.TakenAt, time.Second)
+		_, ok = w.p.AwaitFence(w.Context(), leases, fence.TakenAt, time.Second)
 		require.False(w, ok, "the object that came with the fence is missing")
 		proof, err := w.p.ProveByWatch(w.Context(), leases, fence.TakenAt)
 		require.NoError(w, err)
@@ -111,10 +111,10 @@ func TestFenceOfAnEmptyCollectionHoldsWhileTheCacheStandsStill(t *testing.T) {
 		created := w.api.write("ns/short", "s", false)
 		w.api.write("ns/short", "s", true)
 		fence := w.takeFence()
-		_, ok := w.p.Confirm(w.Context(), leases, fence.TakenAt, 0)
+		_, ok := w.p.AwaitFence(w.Context(), leases, fence.TakenAt, 0)
 		require.True(w, ok, "what the cache shows is what the server has")
 		w.view.sync(created)
-		_, ok = w.p.Confirm(w.Context(), leases, fence.TakenAt, 0)
+		_, ok = w.p.AwaitFence(w.Context(), leases, fence.TakenAt, 0)
 		require.False(w, ok, "now it shows an object that the server had deleted")
 	})
 }
@@ -143,7 +143,7 @@ func TestFenceAsksForNoObject(t *testing.T) {
 					w.takeFence()
 				}
 				last := w.api.requests[len(w.api.requests)-1]
-				require.False(w, strings.Contains(last.URL.String(), nobody), "an empty collection is asked for an object")
+				require.False(w, strings.Contains(last.URL.String(), noName), "an empty collection is asked for an object")
 			})
 		})
 	}
@@ -230,7 +230,7 @@ func TestProveByWatchListsNothing(t *testing.T) {
 		w.api.bump(50)
 		fence = w.takeFence()
 		begin := time.Now()
-		_, ok = w.p.Confirm(w.Context(), leases, fence.TakenAt, time.Minute)
+		_, ok = w.p.AwaitFence(w.Context(), leases, fence.TakenAt, time.Minute)
 		require.False(w, ok)
 		require.Equal(w, begin, time.Now(), "a cache that stands where it was proven quiet is not waited for")
 

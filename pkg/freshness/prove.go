@@ -73,7 +73,7 @@ func (r *resource) endFence(b begun, rv string) (Fence, *failure) {
 	}
 	switch {
 	case !comparableRV(rv):
-		return f, &failure{reason: ReasonIncomparable, retryAfter: errorHold, err: fmt.Errorf("server's resource version %q cannot be compared", cut(rv))}
+		return f, &failure{reason: ReasonIncomparable, retryAfter: errorBackoff, err: fmt.Errorf("server's resource version %q cannot be compared", cut(rv))}
 	case err != nil:
 		return f, &failure{reason: ReasonRewind, err: err}
 	case b.source != nil && !r.note(b.source, f):
@@ -96,7 +96,7 @@ func (r *resource) takeFence(ctx context.Context, fl *flight[fenceResult]) fence
 }
 
 func (r *resource) readFence(ctx context.Context, fl *flight[fenceResult]) (Fence, *failure) {
-	t, f := r.p.admit(ctx, &r.fenceHold, r)
+	t, f := r.p.admit(ctx, &r.fenceBackoff, r)
 	if f != nil {
 		return Fence{}, f
 	}
@@ -193,7 +193,7 @@ func (r *resource) prove(ctx context.Context, asOf time.Time) (Proof, error) {
 		}
 	}
 	if r.worthWaiting() {
-		r.waitFor(ctx, target.ResourceVersion, confirmWait)
+		r.waitFor(ctx, target.ResourceVersion, passWait)
 		if proof, ok := r.lookup(asOf, methodWait); ok {
 			return proof, nil
 		}

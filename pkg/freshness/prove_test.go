@@ -390,14 +390,14 @@ func TestForbiddenForAMomentAndForLong(t *testing.T) {
 		for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(200 * time.Millisecond) {
 			w.requireUnknown(w.prove(time.Now()), ReasonForbidden)
 		}
-		require.LessOrEqual(w, w.api.count(isFence), authorizing+int(time.Minute/refusedHold))
+		require.LessOrEqual(w, w.api.count(isFence), authorizing+int(time.Minute/refusedBackoff))
 	})
 	inWorld(t, Options{}, func(w *world) {
 		w.api.bump(50)
 		w.fail(isFence, 403, metav1.StatusReasonForbidden, nil)
 		w.requireUnknown(w.prove(time.Now()), ReasonForbidden)
 		w.heal()
-		time.Sleep(errorHold)
+		time.Sleep(errorBackoff)
 		require.True(w, w.prove(time.Now()).Fresh())
 	})
 }

@@ -103,7 +103,7 @@ func (p *Prover) Wrote(ctx context.Context, gvr schema.GroupVersionResource, rv 
 		return
 	}
 	p.background(ctx, func(ctx context.Context) {
-		r.waitFor(ctx, rv, confirmWait)
+		r.waitFor(ctx, rv, passWait)
 		r.lookAgain()
 	})
 }

@@ -38,15 +38,15 @@ func (r *resource) proveQuiet(ctx context.Context, fl *flight[Proof]) Proof {
 	var f *failure
 	switch {
 	case trusted && n <= small:
-		proof, f = r.proveByList(ctx, fl, view, small, confirmWait)
+		proof, f = r.proveByList(ctx, fl, view, small, passWait)
 	case trusted && n <= small*heldFactor && r.eventsAreLate():
 		if f = r.listAgain(n); f == nil {
-			proof, f = r.proveByList(ctx, fl, view, small*heldFactor, confirmWait)
+			proof, f = r.proveByList(ctx, fl, view, small*heldFactor, passWait)
 		}
 	case trusted:
 		proof, f = r.proveByWatch(ctx, fl, view)
 	case n <= small*heldFactor:
-		proof, f = r.proveByList(ctx, fl, view, small*heldFactor, confirmWait)
+		proof, f = r.proveByList(ctx, fl, view, small*heldFactor, passWait)
 	default:
 		f = &failure{reason: ReasonRewind, err: errNotRelisted}
 	}
@@ -208,7 +208,7 @@ func (r *resource) readList(ctx context.Context, fl *flight[Proof], limit int) (
 	out := listing{objects: map[string]object{}}
 	token := ""
 	for range maxPages(limit) {
-		t, f := r.p.admit(ctx, &r.listHold, r)
+		t, f := r.p.admit(ctx, &r.listBackoff, r)
 		if f != nil {
 			return out, f
 		}
@@ -226,7 +226,7 @@ func (r *resource) readList(ctx context.Context, fl *flight[Proof], limit int) (
 		}
 		token = next
 	}
-	return out, &failure{reason: ReasonTooMany, retryAfter: errorHold, err: fmt.Errorf("more than %d pages for %d objects", maxPages(limit), len(out.objects))}
+	return out, &failure{reason: ReasonTooMany, retryAfter: errorBackoff, err: fmt.Errorf("more than %d pages for %d objects", maxPages(limit), len(out.objects))}
 }
 
 // readListPage adds a page to the listing, and returns what to go on with.

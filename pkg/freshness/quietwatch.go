@@ -42,7 +42,7 @@ func (w *replay) missing(rv string) (int, string) {
 
 // proveByWatch asks for the events since the store's RV, up to the newest fence.
 func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view cacheView) (proof Proof, f *failure) {
-	t, f := r.p.admit(ctx, &r.watchHold, r)
+	t, f := r.p.admit(ctx, &r.watchBackoff, r)
 	if f != nil {
 		return Proof{}, f
 	}
@@ -98,7 +98,7 @@ func (r *resource) follow(ctx context.Context, stream watch.Interface, w *replay
 		select {
 		case event, open := <-stream.ResultChan():
 			if !open {
-				return Proof{}, &failure{reason: reasonNoBookmark, retryAfter: errorHold, err: fmt.Errorf("watch from %s ended without a bookmark at %s", w.base, w.fence.ResourceVersion)}
+				return Proof{}, &failure{reason: reasonNoBookmark, retryAfter: errorBackoff, err: fmt.Errorf("watch from %s ended without a bookmark at %s", w.base, w.fence.ResourceVersion)}
 			}
 			upTo, f := w.add(event)
 			if f != nil {
@@ -108,7 +108,7 @@ func (r *resource) follow(ctx context.Context, stream watch.Interface, w *replay
 				return r.complete(ctx, w, upTo)
 			}
 			if grace == nil && len(w.rvs) > 0 {
-				timer := time.NewTimer(confirmWait)
+				timer := time.NewTimer(passWait)
 				defer timer.Stop()
 				grace = timer.C
 			}
@@ -124,7 +124,7 @@ func (r *resource) follow(ctx context.Context, stream watch.Interface, w *replay
 				return proof, nil
 			}
 		case <-ctx.Done():
-			return Proof{}, &failure{reason: ReasonTimeout, retryAfter: errorHold, err: fmt.Errorf("watch from %s: %w", w.base, context.Cause(ctx))}
+			return Proof{}, &failure{reason: ReasonTimeout, retryAfter: errorBackoff, err: fmt.Errorf("watch from %s: %w", w.base, context.Cause(ctx))}
 		}
 	}
 }
@@ -141,7 +141,7 @@ func (w *replay) add(event watch.Event) (string, *failure) {
 	}
 	rv := m.GetResourceVersion()
 	if !comparableRV(rv) {
-		return "", &failure{reason: ReasonIncomparable, retryAfter: errorHold, err: fmt.Errorf("event's resource version %q cannot be compared", cut(rv))}
+		return "", &failure{reason: ReasonIncomparable, retryAfter: errorBackoff, err: fmt.Errorf("event's resource version %q cannot be compared", cut(rv))}
 	}
 	behind := Less(rv, w.fence.ResourceVersion)
 	switch {
@@ -166,7 +166,7 @@ func (w *replay) add(event watch.Event) (string, *failure) {
 func (r *resource) complete(ctx context.Context, w *replay, upTo string) (Proof, *failure) {
 	last := w.last()
 	if !Passed(r.storeRV(), last) {
-		r.waitFor(ctx, last, confirmWait)
+		r.waitFor(ctx, last, passWait)
 	}
 	if n, first := w.missing(r.storeRV()); n > 0 {
 		return r.stale(methodWatch, n, first, w.fence), nil

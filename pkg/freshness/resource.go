@@ -65,7 +65,7 @@ type resource struct {
 	changed chan struct{}
 	// Each keeps the last failure of its kind of request until asking again makes sense: a watch that broke says
 	// nothing about lists.
-	fenceHold, listHold, watchHold hold
+	fenceBackoff, listBackoff, watchBackoff backoff
 	// level is the UID of the priority level of the last request.
 	level string
 	// patience, unless 0, is the time for a request in place of Options.RequestTimeout.

@@ -30,10 +30,10 @@ type Controller struct {
 	blocked atomic.Int32
 
 	// The rest is guarded by Tracker.mu.
-	parked     int
-	parkedFor  tally
-	parkedTold tally // as last told to Metrics
-	demands    []demand
+	parked        int
+	parkedFor     tally
+	parkedCounted tally // as last told to Metrics
+	demands       []demand
 }
 
 // ForController registers the stores that a controller reads and returns its
@@ -352,9 +352,9 @@ func (c *Controller) notReady(o *owner, name types.NamespacedName, s *Source, no
 // kind is what r, or without r any owner, waits for at s.
 func (s *Source) kind(r *record) why {
 	switch {
-	case s.held && !s.pardoned:
+	case s.outdated && !s.trustedAnyway:
 		return whyRelist
-	case s.doubted && !s.pardoned:
+	case s.doubted && !s.trustedAnyway:
 		return whyDoubt
 	case !s.floor.isZero():
 		return whyRegressed

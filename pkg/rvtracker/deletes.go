@@ -83,7 +83,7 @@ func (t *Tracker) applyDeletes(checks []deleteCheck, now time.Time) {
 			if d.uid != c.uid {
 				continue
 			}
-			undone := !c.gone && !d.proof.isZero() && !c.pos.less(d.proof)
+			undone := !c.gone && !d.fence.isZero() && !c.pos.less(d.fence)
 			if undone {
 				t.opts.Metrics.Dropped(r.owner.c.name, c.src.resource, outcomeUndone)
 			}

@@ -26,9 +26,9 @@ const (
 	minSpreadInterval = 5 * time.Second
 	maxSpreadInterval = 5 * time.Minute
 	// confirmInterval is how often core resources are asked because of rewinds of others.
-	confirmInterval = 10 * time.Second
+	askCoresEvery = 10 * time.Second
 	// confirmers is how many core resources are asked.
-	confirmers = 2
+	coresAtOnce = 2
 )
 
 // pace spaces relists.
@@ -74,20 +74,20 @@ func (t *Tracker) rewound(s *Source, now time.Time) {
 	if t.opts.OnRewindOf != nil && s.relists.take(now) {
 		t.call(func(error) { t.opts.OnRewindOf(s.resource) }, nil)
 	}
-	t.confirm(now)
+	t.askCores(now)
 }
 
 // confirm asks those core resources that know most of the server whether they were rewound, too.
-func (t *Tracker) confirm(now time.Time) {
-	if now.Sub(t.confirming) < confirmInterval && !t.confirming.IsZero() {
+func (t *Tracker) askCores(now time.Time) {
+	if now.Sub(t.coresAsked) < askCoresEvery && !t.coresAsked.IsZero() {
 		return
 	}
-	t.confirming = now
+	t.coresAsked = now
 	cores := slices.DeleteFunc(slices.Clone(t.sources), func(s *Source) bool { return !core(s.resource) })
 	slices.SortStableFunc(cores, func(a, b *Source) int {
 		return maxVersion(b.live, b.pos()).compare(maxVersion(a.live, a.pos()))
 	})
-	for _, s := range cores[:min(len(cores), confirmers)] {
+	for _, s := range cores[:min(len(cores), coresAtOnce)] {
 		s.askFence()
 	}
 }
@@ -102,7 +102,7 @@ func (t *Tracker) spread(from *Source, now time.Time) {
 		return // A tick does it.
 	}
 	for _, s := range t.sources {
-		if s == from || s.held {
+		if s == from || s.outdated {
 			continue
 		}
 		s.beDoubted(false)
@@ -115,7 +115,7 @@ func (t *Tracker) spread(from *Source, now time.Time) {
 // beDoubted begins a doubt: about all that the store shows, or, if it was relisted, about that list.
 func (s *Source) beDoubted(relisted bool) {
 	now := s.t.opts.clock.Now()
-	s.doubted, s.replaced, s.pardoned = true, relisted, false
+	s.doubted, s.replaced, s.trustedAnyway = true, relisted, false
 	s.doubt = doubt{since: now, at: s.pos(), seq: s.t.fenceSeq, self: relisted}
 	s.relistDue = now.Add(recheck)
 	s.askFence()
@@ -125,21 +125,21 @@ func (s *Source) beDoubted(relisted bool) {
 // that has to move, or is trusted after a while: it may be that of a quiet resource in an etcd of its own.
 func (s *Source) trust() {
 	if s.doubted && s.doubt.fenced &&
-		(s.renewed(s.doubt.at) || !s.tellsReplace && s.t.opts.clock.Since(s.doubt.since) >= recheck) {
+		(s.renewed(s.doubt.at) || !s.reportsLists && s.t.opts.clock.Since(s.doubt.since) >= recheck) {
 		s.endDoubt()
 	}
 }
 
 func (s *Source) endDoubt() {
 	if s.doubted {
-		s.doubted, s.doubt, s.replaced, s.pardoned = false, doubt{}, false, false
+		s.doubted, s.doubt, s.replaced, s.trustedAnyway = false, doubt{}, false, false
 	}
 }
 
 // relistAgain asks for the list that is waited for, if it was asked for long ago: that may have come to nothing, or not been done, as it
 // was too soon after another.
 func (s *Source) relistAgain(now time.Time) {
-	waits := s.held || s.doubted && !s.doubt.self
+	waits := s.outdated || s.doubted && !s.doubt.self
 	if s.t.opts.OnRewindOf == nil || !waits || now.Before(s.relistDue) || !s.relists.take(now) {
 		return
 	}

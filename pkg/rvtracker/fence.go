@@ -19,18 +19,18 @@ type FenceToken struct {
 	top   version // the highest RV known to have been live in this epoch
 }
 
-// verdict is what the tracker made of a fence.
-type verdict string
+// finding is what the tracker made of a fence.
+type finding string
 
 const (
-	// verdictConsistent: nothing seen before the fence is above it.
-	verdictConsistent verdict = "Consistent"
-	// verdictRewind: the server's RVs went backward; a new epoch has begun.
-	verdictRewind verdict = "Rewind"
-	// verdictOutdated: another fence proved a rewind meanwhile, or the store was unregistered; this one says nothing.
-	verdictOutdated verdict = "Outdated"
-	// verdictIncomparable: the fence's RV cannot be compared.
-	verdictIncomparable verdict = "Incomparable"
+	// findingConsistent: nothing seen before the fence is above it.
+	findingConsistent finding = "Consistent"
+	// findingRewind: the server's RVs went backward; a new epoch has begun.
+	findingRewind finding = "Rewind"
+	// findingOutdated: another fence proved a rewind meanwhile, or the store was unregistered; this one says nothing.
+	findingOutdated finding = "Outdated"
+	// findingIncomparable: the fence's RV cannot be compared.
+	findingIncomparable finding = "Incomparable"
 )
 
 // BeginFence must be called before the consistent read of the source's resource
@@ -56,7 +56,7 @@ func (s *Source) beginFence() FenceToken {
 
 func (s *Source) token() FenceToken {
 	tok := FenceToken{src: s, seq: s.t.fenceSeq, epoch: s.epoch, top: s.live}
-	if !s.held {
+	if !s.outdated {
 		tok.top = maxVersion(tok.top, maxVersion(s.pos(), s.floor))
 	}
 	return tok
@@ -66,7 +66,7 @@ func (s *Source) token() FenceToken {
 func (s *Source) shows() (epoch uint64, held bool) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
-	return s.epoch, s.held
+	return s.epoch, s.outdated
 }
 
 // ObserveFence feeds the answer to a fence, whoever took it. An rv below what the
@@ -77,11 +77,11 @@ func (s *Source) shows() (epoch uint64, held bool) {
 // An error says that the answer counts for nothing; it wraps ErrUnprovable if the rv cannot be compared.
 func (s *Source) ObserveFence(token FenceToken, rv string) (epoch uint64, err error) {
 	switch s.observeFence(token, rv) {
-	case verdictConsistent:
+	case findingConsistent:
 		return token.epoch, nil
-	case verdictRewind:
+	case findingRewind:
 		return token.epoch + 1, nil
-	case verdictIncomparable:
+	case findingIncomparable:
 		return 0, fmt.Errorf("fence of %s at resource version %q: %w", s.resource, rv, ErrUnprovable)
 	}
 	return 0, fmt.Errorf("fence of %s: %w", s.resource, errOutdated)
@@ -124,10 +124,10 @@ func (s *Source) Epoch() (epoch uint64, trusted bool) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	s.settleLocked()
-	return s.epoch, !s.held && !s.doubted
+	return s.epoch, !s.outdated && !s.doubted
 }
 
-func (s *Source) observeFence(token FenceToken, rv string) verdict {
+func (s *Source) observeFence(token FenceToken, rv string) finding {
 	v, ok := parseVersion(rv)
 	t := s.t
 	now := t.opts.clock.Now()
@@ -137,22 +137,22 @@ func (s *Source) observeFence(token FenceToken, rv string) verdict {
 		if !s.unregistered {
 			t.opts.Metrics.Incomparable(s.resource, originFence)
 		}
-		return verdictIncomparable
+		return findingIncomparable
 	}
 	if token.src != s || token.epoch != s.epoch || s.unregistered {
-		return verdictOutdated
+		return findingOutdated
 	}
-	s.lastProof = now
+	s.lastAnswer = now
 	if s.blocked && s.answering.IsZero() {
 		s.answering = now
 	}
 	t.drain(&s.line, now)
 	if v.less(token.top) || s.anyAbove(token, v) {
 		s.rewind(token, v, now)
-		return verdictRewind
+		return findingRewind
 	}
-	s.confirm(token, v, now)
-	return verdictConsistent
+	s.keepEpoch(token, v, now)
+	return findingConsistent
 }
 
 // anyAbove looks for a write made before the fence with an RV above it.
@@ -166,7 +166,7 @@ func (s *Source) anyAbove(token FenceToken, v version) bool {
 }
 
 // confirm: there was no rewind before the fence.
-func (s *Source) confirm(token FenceToken, v version, now time.Time) {
+func (s *Source) keepEpoch(token FenceToken, v version, now time.Time) {
 	t := s.t
 	s.live = maxVersion(s.live, v)
 	if int32(token.seq-s.backSeq) > 0 {
@@ -190,7 +190,7 @@ func (s *Source) confirm(token FenceToken, v version, now time.Time) {
 		if r.before(token.seq) {
 			r.flags &^= flagSuspect
 		}
-		r.prove(token, v)
+		r.noteFence(token, v)
 		t.leftSide(r, outcomeSeen, now)
 	}
 }
@@ -215,7 +215,7 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	}
 
 	switch {
-	case s.held:
+	case s.outdated:
 	case relisted:
 		s.floor = version{}
 	case listed:
@@ -223,7 +223,7 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 		s.floor = version{}
 		s.relistedAhead(v)
 	default:
-		s.hold()
+		s.outdate()
 		s.relistDue = now.Add(recheck)
 	}
 	s.settleLocked()
@@ -248,7 +248,7 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	for _, r := range slices.Clone(s.side) {
 		// A deleted object may have been brought back to life, or been deleted in the
 		// new epoch: a store that has passed the fence can tell.
-		r.prove(token, v)
+		r.noteFence(token, v)
 		if r.flags&flagSuspect != 0 && r.before(token.seq) {
 			// It was a write of the new epoch: now it can be compared.
 			r.flags &^= flagSuspect
@@ -285,13 +285,13 @@ func (s *Source) relistedBelow(v version, known bool) bool {
 }
 
 // prove notes the first fence of this epoch begun after each delete.
-func (r *record) prove(token FenceToken, v version) {
+func (r *record) noteFence(token FenceToken, v version) {
 	if !r.hasDeletes() {
 		return
 	}
 	for i := range r.extra.deletes {
-		if d := &r.extra.deletes[i]; d.before(token.seq) && (d.proof.isZero() || v.less(d.proof)) {
-			d.proof = v
+		if d := &r.extra.deletes[i]; d.before(token.seq) && (d.fence.isZero() || v.less(d.fence)) {
+			d.fence = v
 		}
 	}
 }

@@ -199,7 +199,7 @@ func (c *Controller) WroteAt(name types.NamespacedName, ownerUID types.UID, reso
 func (b *bench) pump() {
 	b.t.Helper()
 	pumpTracker(b.t, b.tracker)
-	b.tracker.tell()
+	b.tracker.makeNotes()
 }
 
 func pumpTracker(tb interface{ Fatalf(string, ...any) }, t *Tracker) {

@@ -73,14 +73,14 @@ func (c *Controller) recount() {
 			o.recount()
 		}
 	})
-	c.tellParked()
+	c.countParked()
 }
 
 // tellParked tells Metrics of the numbers of parked owners that are others than before.
-func (c *Controller) tellParked() {
+func (c *Controller) countParked() {
 	for r, n := range c.parkedFor {
-		if c.parkedTold[r] != n {
-			c.parkedTold[r] = n
+		if c.parkedCounted[r] != n {
+			c.parkedCounted[r] = n
 			c.t.opts.Metrics.Parked(c.name, reasons[r], n)
 		}
 	}

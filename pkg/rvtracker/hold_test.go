@@ -46,7 +46,7 @@ func TestParkedOwnersAreCountedByReason(t *testing.T) {
 	counted(map[string]int{}, "it is back")
 
 	token := b.source(pods).BeginFence()
-	require.Equal(t, verdictRewind, b.source(pods).observeFence(token, "62"))
+	require.Equal(t, findingRewind, b.source(pods).observeFence(token, "62"))
 	requireNotReady(t, b.c.EnsureReady(dsA))
 	counted(map[string]int{"daemonset rewind": 1}, "etcd was restored")
 	b.c.Clear(dsA, "")

@@ -28,16 +28,16 @@ type line struct {
 	// floor is the highest RV reached before the store went back; until it is
 	// reached again the cache is older than what was already acted on.
 	floor version
-	// held: the server was rewound below heldAt, which the line still shows.
-	held   bool
-	heldAt version
+	// outdated: the server was rewound below outdatedAt, which the line still shows.
+	outdated   bool
+	outdatedAt version
 	// doubted, of a store: another one shows that the server was rewound.
 	doubted bool
-	// tellsReplace, of a store: it tells of lists (Source.Replacing), and only one ends a hold or a doubt.
-	tellsReplace bool
-	// pardoned: it is used though it is held or doubted, because no list comes.
-	pardoned bool
-	// replaced: a list has replaced the content since the line was held or doubted.
+	// reportsLists, of a store: it tells of lists (Source.Replacing), and only one ends outdated or a doubt.
+	reportsLists bool
+	// trustedAnyway: it is used though it is outdated or doubted, because no list comes.
+	trustedAnyway bool
+	// replaced: a list has replaced the content since the line was outdated or doubted.
 	replaced bool
 	// force counts parked records that any event may resolve (deletes).
 	force int
@@ -57,7 +57,9 @@ func (l *line) pos() version {
 }
 
 // usable says that positions of the line can be compared with awaited RVs.
-func (l *line) usable() bool { return (!l.held && !l.doubted || l.pardoned) && l.floor.isZero() }
+func (l *line) usable() bool {
+	return (!l.outdated && !l.doubted || l.trustedAnyway) && l.floor.isZero()
+}
 
 func (l *line) reached(v version) bool { return l.usable() && !l.pos().less(v) }
 
@@ -71,7 +73,7 @@ func (l *line) touch() {
 func (l *line) setGate() {
 	g := uint64(noGate)
 	switch {
-	case l.held || l.doubted || l.force > 0:
+	case l.outdated || l.doubted || l.force > 0:
 		g = 0
 	case !l.floor.isZero():
 		g = l.floor.lo
@@ -82,11 +84,11 @@ func (l *line) setGate() {
 
 	pos := l.pos()
 	switch {
-	case l.held && !l.pardoned:
-		if l.renewed(l.heldAt) {
+	case l.outdated && !l.trustedAnyway:
+		if l.renewed(l.outdatedAt) {
 			l.touch()
 		}
-	case l.doubted && !l.pardoned: // The fence that may end it touches the line.
+	case l.doubted && !l.trustedAnyway: // The fence that may end it touches the line.
 	case !l.floor.isZero():
 		if !pos.less(l.floor) {
 			l.touch()
@@ -99,23 +101,23 @@ func (l *line) setGate() {
 }
 
 // hold makes the line unusable until its content is replaced: it shows RVs of an older epoch.
-func (l *line) hold() {
-	l.held, l.heldAt, l.floor = true, l.pos(), version{}
-	l.replaced, l.pardoned = false, false
+func (l *line) outdate() {
+	l.outdated, l.outdatedAt, l.floor = true, l.pos(), version{}
+	l.replaced, l.trustedAnyway = false, false
 }
 
 // renewed says that the line does not show any more what it showed at, nor what followed on it. A store may still
 // be told events from before a rewind, which were queued; but no event goes back.
 func (l *line) renewed(at version) bool {
 	moved := l.pos().compare(at)
-	return l.replaced || moved < 0 || moved > 0 && !l.tellsReplace
+	return l.replaced || moved < 0 || moved > 0 && !l.reportsLists
 }
 
 // settle ends what made the line unusable if its position allows.
 func (l *line) settle() (changed bool) {
 	pos := l.pos()
-	if l.held && l.renewed(l.heldAt) {
-		l.held, l.heldAt, l.replaced, l.pardoned = false, version{}, false, false
+	if l.outdated && l.renewed(l.outdatedAt) {
+		l.outdated, l.outdatedAt, l.replaced, l.trustedAnyway = false, version{}, false, false
 		changed = true
 	}
 	if !l.floor.isZero() && !pos.less(l.floor) {

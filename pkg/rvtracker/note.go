@@ -34,20 +34,20 @@ func (t *Tracker) info(msg string, keysAndValues ...any) {
 	t.note(func() { logger.Info(msg, keysAndValues...) })
 }
 
-func (t *Tracker) runTeller(ctx context.Context) {
+func (t *Tracker) runNotes(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			t.tell()
+			t.makeNotes()
 			return
 		case <-t.noteCh:
-			t.tell()
+			t.makeNotes()
 		}
 	}
 }
 
 // tell makes the calls that were noted.
-func (t *Tracker) tell() {
+func (t *Tracker) makeNotes() {
 	t.mu.Lock()
 	notes, lost, logger := t.notes, t.notesLost, t.logger
 	t.notes, t.notesLost = nil, 0

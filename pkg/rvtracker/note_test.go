@@ -51,7 +51,7 @@ func TestASlowLogHoldsUpNobody(t *testing.T) {
 		b.clock.Step(tc.after)
 		lines.Store(0)
 		b.tracker.tick()
-		b.tracker.tell()
+		b.tracker.makeNotes()
 		require.LessOrEqual(t, lines.Load(), tc.lines, tc.name)
 		require.Positive(t, lines.Load())
 	}

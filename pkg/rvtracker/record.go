@@ -75,7 +75,7 @@ type pendingDelete struct {
 	fseq uint32
 	// proof is the RV of the first fence begun after the delete. A store that has
 	// passed it and still holds the object shows that the delete did not happen.
-	proof version
+	fence version
 }
 
 func (r *record) ext() *extra {

@@ -57,7 +57,7 @@ func (s *Source) beginReplace() {
 	now := t.opts.clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s.replacing.Store(s.held || s.doubted)
+	s.replacing.Store(s.outdated || s.doubted)
 	if t.opts.Prover == nil {
 		return
 	}

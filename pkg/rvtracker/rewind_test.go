@@ -117,8 +117,8 @@ func TestRewindBeforeTheStoreNotices(t *testing.T) {
 	s := b.source(pods)
 	b.pods.apply("100")
 	tok := s.BeginFence()
-	require.Equal(t, verdictRewind, s.observeFence(tok, "62"))
-	require.Equal(t, verdictOutdated, s.observeFence(tok, "61"), "an answer of the epoch before says nothing")
+	require.Equal(t, findingRewind, s.observeFence(tok, "62"))
+	require.Equal(t, findingOutdated, s.observeFence(tok, "61"), "an answer of the epoch before says nothing")
 	require.Equal(t, 1, b.metrics.count("rewind"))
 
 	e := requireNotReady(t, b.c.EnsureReady(dsA))
@@ -127,7 +127,7 @@ func TestRewindBeforeTheStoreNotices(t *testing.T) {
 	b.c.WroteAt(dsB, "u", pods, "64")
 	require.Equal(t, whyRelist, requireNotReady(t, b.c.EnsureReady(dsB)).Why)
 
-	require.Equal(t, verdictConsistent, s.observeFence(s.BeginFence(), "70"), "one rewind is one epoch")
+	require.Equal(t, findingConsistent, s.observeFence(s.BeginFence(), "70"), "one rewind is one epoch")
 	b.pods.apply("100") // a bookmark of the old stream changes nothing
 	require.Empty(t, b.takeWoken())
 	b.pods.apply("63")
@@ -146,7 +146,7 @@ func TestAWriteMadeAfterTheFenceBeganIsKept(t *testing.T) {
 	b.pods.apply("60")
 	tok := s.BeginFence()
 	b.c.WroteAt(dsB, "u", pods, "63") // new epoch, after the read was sent
-	require.Equal(t, verdictRewind, s.observeFence(tok, "62"))
+	require.Equal(t, findingRewind, s.observeFence(tok, "62"))
 	require.NoError(t, b.c.EnsureReady(dsA))
 	requireNotReady(t, b.c.EnsureReady(dsB))
 	b.pods.apply("63")
@@ -160,7 +160,7 @@ func TestALowerWriteOutlivesTheRecordItHidIn(t *testing.T) {
 	b.c.WroteAt(dsA, "u", pods, "110")
 	b.c.WroteAt(dsA, "u", pods, "61") // new epoch: 61 is not in the store yet
 	requireNotReady(t, b.c.EnsureReady(dsA))
-	require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "62"))
+	require.Equal(t, findingRewind, s.observeFence(s.BeginFence(), "62"))
 	require.Equal(t, whyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why, "40 may be of the history that is gone")
 	b.pods.relist("61", nil)
 	require.Equal(t, "62", requireNotReady(t, b.c.EnsureReady(dsA)).awaitedRV)
@@ -176,7 +176,7 @@ func TestARewindBetweenTwoWritesKeepsTheFirst(t *testing.T) {
 	b.c.WroteAt(dsA, "u", pods, "110")
 	requireNotReady(t, b.c.EnsureReady(dsA))
 	s := b.source(pods)
-	require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "105"))
+	require.Equal(t, findingRewind, s.observeFence(s.BeginFence(), "105"))
 	b.pods.relist("100", nil)
 	require.Equal(t, "105", requireNotReady(t, b.c.EnsureReady(dsA)).awaitedRV)
 	require.Empty(t, b.takeWoken())
@@ -192,8 +192,8 @@ func TestFencesThatProveNothing(t *testing.T) {
 	old := s.BeginFence()
 	b.c.WroteAt(dsA, "u", pods, "110")
 	b.pods.apply("105")
-	require.Equal(t, verdictConsistent, s.observeFence(old, "100"), "the store moved on, the write came after it was sent")
-	require.Equal(t, verdictOutdated, b.source(sets).observeFence(old, "1"), "another source's token")
+	require.Equal(t, findingConsistent, s.observeFence(old, "100"), "the store moved on, the write came after it was sent")
+	require.Equal(t, findingOutdated, b.source(sets).observeFence(old, "1"), "another source's token")
 	requireNotReady(t, b.c.EnsureReady(dsA))
 }
 
@@ -243,10 +243,10 @@ func TestAStoreBelowTheFenceIsNotTrusted(t *testing.T) {
 	b := newBench(t, Options{})
 	s := b.source(pods)
 	b.pods.apply("100")
-	require.Equal(t, verdictConsistent, s.observeFence(s.BeginFence(), "160"))
+	require.Equal(t, findingConsistent, s.observeFence(s.BeginFence(), "160"))
 	_, trusted := s.Epoch()
 	require.True(t, trusted)
-	require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "120"))
+	require.Equal(t, findingRewind, s.observeFence(s.BeginFence(), "120"))
 	epoch, trusted := s.Epoch()
 	require.Equal(t, uint64(1), epoch)
 	require.False(t, trusted)
@@ -271,9 +271,9 @@ func TestAStoreThatWentBackBeforeIsNotTrusted(t *testing.T) {
 				_, err := b.source(pods).ObserveFence(b.source(pods).BeginFence(), "90")
 				require.NoError(t, err)
 			} else {
-				require.Equal(t, verdictConsistent, s.observeFence(s.BeginFence(), "160"))
+				require.Equal(t, findingConsistent, s.observeFence(s.BeginFence(), "160"))
 			}
-			require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "120"))
+			require.Equal(t, findingRewind, s.observeFence(s.BeginFence(), "120"))
 			_, trusted := s.Epoch()
 			require.False(t, trusted)
 			b.sets.relist("99", nil)
@@ -290,9 +290,9 @@ func TestAFenceKnowsWhatTheStoreHas(t *testing.T) {
 	b.pods.apply("100")
 	b.pods.set("110", nil)
 	tok := s.BeginFence()
-	require.Equal(t, verdictRewind, s.observeFence(tok, "105"))
+	require.Equal(t, findingRewind, s.observeFence(tok, "105"))
 	b.pods.set("111", nil)
-	require.Equal(t, verdictConsistent, s.observeFence(s.BeginFence(), "106"), "it is of the history that is gone")
+	require.Equal(t, findingConsistent, s.observeFence(s.BeginFence(), "106"), "it is of the history that is gone")
 }
 
 func TestTheAnswerToAWriteIsAFence(t *testing.T) {
@@ -330,7 +330,7 @@ func TestTheServerWasSeen(t *testing.T) {
 	s := b.source(pods)
 	b.pods.apply("100")
 	require.True(t, s.ServerAt(0, "180"))
-	require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "170"))
+	require.Equal(t, findingRewind, s.observeFence(s.BeginFence(), "170"))
 	require.False(t, s.ServerAt(0, "190"))
 	require.False(t, s.ServerAt(1, "opaque"))
 }
@@ -470,7 +470,7 @@ func TestWait(t *testing.T) {
 	require.NoError(t, <-stored)
 
 	rewound := wait(s.Wait, &s.line, "110")
-	require.Equal(t, verdictRewind, s.observeFence(s.BeginFence(), "4"))
+	require.Equal(t, findingRewind, s.observeFence(s.BeginFence(), "4"))
 	b.pump()
 	require.ErrorIs(t, <-rewound, errRewound)
 	b.pods.apply("4")

@@ -24,7 +24,7 @@ func (t *Tracker) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { t.runWaker(ctx) })
 	wg.Go(func() { t.runSafety(ctx) })
-	wg.Go(func() { t.runTeller(ctx) })
+	wg.Go(func() { t.runNotes(ctx) })
 	wg.Wait()
 	t.stop()
 }
@@ -89,11 +89,11 @@ func (t *Tracker) wakePass() {
 	}
 	t.deferring = false
 	for _, c := range t.controllers {
-		c.tellParked()
+		c.countParked()
 	}
 	t.mu.Unlock()
 	t.deliver()
-	t.tellObserved()
+	t.countObserved()
 
 	if len(checks) == 0 {
 		return
@@ -122,9 +122,9 @@ func (t *Tracker) settleReached(l *line, pos version, now time.Time) {
 }
 
 // tellObserved tells Metrics what the wake pass has left. Only the waker touches observed.
-func (t *Tracker) tellObserved() {
+func (t *Tracker) countObserved() {
 	for _, o := range t.observed {
-		o.tell(t.opts.Metrics)
+		o.count(t.opts.Metrics)
 	}
 	clear(t.observed)
 	if t.observed = t.observed[:0]; cap(t.observed) > 2*drainLimit {

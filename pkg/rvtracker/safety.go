@@ -67,7 +67,7 @@ func (t *Tracker) tick() {
 			t.abandon(s, now)
 		}
 		// The server answers, and yet no list comes: its objects cannot be read.
-		if !s.answering.IsZero() && now.Sub(s.answering) >= maxWait && (s.held || s.doubted) {
+		if !s.answering.IsZero() && now.Sub(s.answering) >= maxWait && (s.outdated || s.doubted) {
 			t.trustAnyway(s, "because the server answers no list")
 		}
 		s.relistAgain(now)
@@ -128,7 +128,7 @@ func (c *Controller) report(now time.Time) {
 // hopeless says that no proof has come for MaxWait and none is to be expected.
 func (s *Source) hopeless(now time.Time) bool {
 	unprovable := s.t.opts.Fencer == nil || s.unprovable
-	return unprovable && now.Sub(s.lastProof) >= maxWait
+	return unprovable && now.Sub(s.lastAnswer) >= maxWait
 }
 
 // abandon lets owners go that were parked for MaxWait with nothing provable: being
@@ -162,7 +162,7 @@ func (t *Tracker) abandon(s *Source, now time.Time) {
 // trustAnyway ends what holds a store's readers.
 func (t *Tracker) trustAnyway(s *Source, why string) {
 	t.info("Using a cache that may predate a rewind, "+why, "resource", s.resource.String())
-	s.floor, s.pardoned = version{}, s.held || s.doubted
+	s.floor, s.trustedAnyway = version{}, s.outdated || s.doubted
 	s.settleLocked()
 	s.setGate()
 	s.touch()

@@ -53,7 +53,7 @@ type Source struct {
 	fencing      bool
 	blockedSince time.Time
 	lastFence    time.Time // last attempt
-	lastProof    time.Time // last answer that could be compared
+	lastAnswer   time.Time // last answer that could be compared
 	lastSweep    time.Time
 	answering    time.Time // since when fences have succeeded while the source was blocked
 	fenceFailed  bool
@@ -110,7 +110,7 @@ func (s *Source) observe(rv string) {
 // showReplaced notes that the store shows what beginReplace has announced.
 func (s *Source) showReplaced() {
 	if s.replacing.Swap(false) {
-		s.replaced = s.held || s.doubted
+		s.replaced = s.outdated || s.doubted
 	}
 }
 
@@ -155,7 +155,7 @@ func (s *Source) move(v version) {
 // for at once to tell the two apart.
 func (s *Source) regress(was version) {
 	s.t.opts.Metrics.Regression(s.resource)
-	if s.held {
+	if s.outdated {
 		// The relist that was waited for after a rewind.
 		s.settleLocked()
 		s.setGate()
@@ -174,9 +174,9 @@ func (s *Source) regress(was version) {
 
 // settleLocked keeps the users' count of unusable sources in step.
 func (s *Source) settleLocked() {
-	held, heldAt := s.held, s.heldAt
+	held, heldAt := s.outdated, s.outdatedAt
 	s.settle()
-	if held && !s.held && !s.pos().less(heldAt) {
+	if held && !s.outdated && !s.pos().less(heldAt) {
 		s.relistedAhead(heldAt)
 	}
 	s.trust()
@@ -201,7 +201,7 @@ func (s *Source) settleLocked() {
 // that has grown so far, or had come before the rewind and was queued. A fence tells.
 func (s *Source) relistedAhead(heldAt version) {
 	switch {
-	case !s.tellsReplace:
+	case !s.reportsLists:
 		s.t.info("A cache went on after a rewind without a relist; changes in between may be missing", "resource", s.resource.String(),
 			"from", heldAt.String(), "to", s.pos().String())
 	case s.t.opts.Fencer != nil:

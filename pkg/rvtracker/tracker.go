@@ -43,7 +43,7 @@ type Tracker struct {
 	relists     uint64 // of all sources, the first lists left out
 	spreads     pace
 	spreadDue   bool // it was too early for one
-	confirming  time.Time
+	coresAsked  time.Time
 	// relistLimits are for how long owners wait at most for the proof that a cache is as new as a relist of another.
 	relistLimits Limits
 	notes        []func() // to be called on the teller's goroutine
@@ -82,7 +82,7 @@ func (t *Tracker) Register(resource schema.GroupResource, store Store) *Source {
 	}
 	s = &Source{resource: resource, store: store, proofPace: rate.NewLimiter(rate.Every(proofSpacing), proofBurst)}
 	observed, hooked := store.(observable)
-	s.hooked, s.tellsReplace = hooked, hooked
+	s.hooked, s.reportsLists = hooked, hooked
 	s.init(t)
 	t.byStore[store] = s
 	t.sources = append(t.sources, s)
@@ -188,7 +188,7 @@ type observation struct {
 	wait bool
 }
 
-func (o observation) tell(m Metrics) {
+func (o observation) count(m Metrics) {
 	if o.wait {
 		m.WaitEnded(o.c.name, o.src.resource, o.took, outcomeSeen)
 	} else {
@@ -202,7 +202,7 @@ func (t *Tracker) observe(o observation) {
 		t.observed = append(t.observed, o)
 		return
 	}
-	o.tell(t.opts.Metrics)
+	o.count(t.opts.Metrics)
 }
 
 // wake has the waker call the owner's controller. It is kicked for the first only: it takes all that are
@@ -225,7 +225,7 @@ func (t *Tracker) park(o *owner, s *Source, now time.Time) {
 		o.c.parked++
 		o.c.parkedFor[o.park.reason]++
 		t.opts.Metrics.WaitStarted(o.c.name, s.resource)
-		o.c.tellParked()
+		o.c.countParked()
 	}
 	o.each(func(r *record) {
 		if r.hasDeletes() && r.flags&flagForced == 0 {
@@ -253,7 +253,7 @@ func (t *Tracker) unpark(o *owner, outcome string, now time.Time) bool {
 	o.park = nil
 	o.c.parked--
 	if !t.deferring {
-		o.c.tellParked()
+		o.c.countParked()
 	}
 	o.each(func(r *record) {
 		if r.flags&flagForced != 0 {

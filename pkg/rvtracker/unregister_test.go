@@ -35,8 +35,8 @@ func TestUnregister(t *testing.T) {
 	// What still comes of it says nothing of the server.
 	store.apply("5")
 	store.apply("opaque")
-	require.Equal(t, verdictOutdated, s.observeFence(inFlight, "3"))
-	require.Equal(t, verdictOutdated, s.observeFence(s.BeginFence(), "3"))
+	require.Equal(t, findingOutdated, s.observeFence(inFlight, "3"))
+	require.Equal(t, findingOutdated, s.observeFence(s.BeginFence(), "3"))
 	b.tracker.mu.Lock()
 	for _, source := range b.tracker.sources {
 		source.askFence()

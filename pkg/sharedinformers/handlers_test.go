@@ -193,7 +193,7 @@ func (silent) Fence(context.Context, schema.GroupVersionResource) (freshness.Fen
 	return freshness.Fence{}, errSilent
 }
 
-func (silent) Confirm(context.Context, schema.GroupVersionResource, time.Time, time.Duration) (freshness.Proof, bool) {
+func (silent) AwaitFence(context.Context, schema.GroupVersionResource, time.Time, time.Duration) (freshness.Proof, bool) {
 	return freshness.Proof{}, false
 }
 

@@ -42,7 +42,7 @@ func (c *probed) evaluate(ctx context.Context) {
 		c.m.opts.Metrics.Entered(c.gvr, string(state))
 	}
 	if changed {
-		c.tell(ctx, was, state, reason, detail, now.Sub(since), proof, proven, lag)
+		c.logChange(ctx, was, state, reason, detail, now.Sub(since), proof, proven, lag)
 	}
 }
 

@@ -35,7 +35,7 @@ const (
 // Prover is what the monitor needs of *freshness.Prover.
 type Prover interface {
 	Fence(ctx context.Context, resource schema.GroupVersionResource) (freshness.Fence, error)
-	Confirm(ctx context.Context, resource schema.GroupVersionResource, asOf time.Time, wait time.Duration) (freshness.Proof, bool)
+	AwaitFence(ctx context.Context, resource schema.GroupVersionResource, asOf time.Time, wait time.Duration) (freshness.Proof, bool)
 	ProveByList(ctx context.Context, resource schema.GroupVersionResource, asOf time.Time, wait time.Duration) (freshness.Proof, error)
 	ProveByWatch(ctx context.Context, resource schema.GroupVersionResource, asOf time.Time) (freshness.Proof, error)
 	Known(resource schema.GroupVersionResource) (freshness.Proof, bool)

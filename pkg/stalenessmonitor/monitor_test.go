@@ -203,7 +203,7 @@ func costs(t *testing.T, size int, gap time.Duration, move func(*world)) {
 		}
 		n := w.requests()
 		most := int(lasts/Period) + 1
-		if size <= smallList && (size == 0 || gap > moveWait+confirmWait) {
+		if size <= smallList && (size == 0 || gap > moveWait+passWait) {
 			most = int(lasts/(busyEvery-time.Second/2)) + 2
 		}
 		require.LessOrEqual(t, n.all(), most, "%+v", n)

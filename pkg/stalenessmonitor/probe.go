@@ -18,8 +18,8 @@ import (
 const (
 	// confirmWait is how long a cache is given to pass its fence, or to equal its list, before it is asked about or
 	// called behind, and moveWait how much longer if it moves, so that its events answer and no watch is needed.
-	confirmWait = 1500 * time.Millisecond
-	moveWait    = 1500 * time.Millisecond
+	passWait = 1500 * time.Millisecond
+	moveWait = 1500 * time.Millisecond
 	// watchTime is what a watch that proves a cache quiet takes at most, if it is answered at once.
 	watchTime = freshness.WatchSeconds * time.Second
 	// recentFence is how long ago a fence was taken, by whomever, that a watch needs no other one.
@@ -67,7 +67,7 @@ func (c *probed) ask(ctx context.Context) (outcome string) {
 		c.m.answers()
 		c.fenced(ctx, fence)
 		var ok bool
-		if ok, hurried = c.confirmed(ctx, fence, way == byWatch && every == stillEvery); ok {
+		if ok, hurried = c.passes(ctx, fence, way == byWatch && every == stillEvery); ok {
 			c.evaluate(ctx)
 			return string(c.current())
 		}
@@ -83,17 +83,17 @@ func (c *probed) ask(ctx context.Context) (outcome string) {
 }
 
 // confirmed gives the cache time to pass its fence, if there is time. hurried is true if it had less than confirmWait.
-func (c *probed) confirmed(ctx context.Context, fence freshness.Fence, still bool) (ok, hurried bool) {
+func (c *probed) passes(ctx context.Context, fence freshness.Fence, still bool) (ok, hurried bool) {
 	stored := c.informer.GetStore().LastStoreSyncResourceVersion()
-	wait := max(0, min(confirmWait, c.timeLeft()))
+	wait := max(0, min(passWait, c.timeLeft()))
 	if still {
 		wait = 0 // Nothing is expected.
 	}
-	if _, ok := c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, wait); ok || wait < confirmWait {
-		return ok, wait < confirmWait
+	if _, ok := c.m.opts.Prover.AwaitFence(ctx, c.gvr, fence.TakenAt, wait); ok || wait < passWait {
+		return ok, wait < passWait
 	}
 	if c.moves(stored) && c.timeLeft() >= moveWait {
-		_, ok = c.m.opts.Prover.Confirm(ctx, c.gvr, fence.TakenAt, moveWait)
+		_, ok = c.m.opts.Prover.AwaitFence(ctx, c.gvr, fence.TakenAt, moveWait)
 	}
 	return ok, false
 }
@@ -109,7 +109,7 @@ func (c *probed) timeLeft() time.Duration {
 	}
 	rest := watchTime
 	if c.objects <= smallList && c.undecided == 0 {
-		rest = confirmWait
+		rest = passWait
 	}
 	return time.Duration(float64(Bound)*c.stretch) - time.Since(proof.At) - rest
 }
@@ -131,7 +131,7 @@ func (c *probed) again() {
 // byList lists the collection, which is fence and proof in one.
 func (c *probed) byList(ctx context.Context, asOf time.Time) (outcome string) {
 	c.m.sends()
-	proof, err := c.m.opts.Prover.ProveByList(ctx, c.gvr, asOf, confirmWait)
+	proof, err := c.m.opts.Prover.ProveByList(ctx, c.gvr, asOf, passWait)
 	return c.concluded(ctx, proof, err, true)
 }
 

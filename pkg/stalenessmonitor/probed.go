@@ -75,7 +75,7 @@ type probed struct {
 	missing string
 	missed  int
 	// told is when it was last told that no watch will bring it.
-	told time.Time
+	lostReported time.Time
 	// late is when the cache was last seen to get an event late, lost since when what was proven of it does not hold.
 	late, lost time.Time
 	// failures counts fences in a row without an answer, undecided watches that said nothing.
@@ -159,9 +159,9 @@ func (c *probed) found(ctx context.Context, proof freshness.Proof) {
 	c.mu.Lock()
 	c.missing, c.missed, c.undecided = proof.ResourceVersion, proof.Events, 0
 	c.failures, c.failure, c.failureErr = 0, "", ""
-	told := !c.told.IsZero() && time.Since(c.told) < lostAgain
+	told := !c.lostReported.IsZero() && time.Since(c.lostReported) < lostAgain
 	if proof.Lost && !told {
-		c.told = time.Now()
+		c.lostReported = time.Now()
 	}
 	c.mu.Unlock()
 	if proof.Lost && !told && c.m.opts.Lost != nil {
@@ -262,7 +262,7 @@ func (c *probed) lag(received string) Lag {
 	return Lag{Watch: freshness.Distance(received, c.fences[0].ResourceVersion), Queue: freshness.Distance(c.stored, received)}
 }
 
-func (c *probed) tell(ctx context.Context, was, state State, reason, detail string, lasted time.Duration, proof freshness.Proof, proven bool, lag Lag) {
+func (c *probed) logChange(ctx context.Context, was, state State, reason, detail string, lasted time.Duration, proof freshness.Proof, proven bool, lag Lag) {
 	values := []any{"resource", c.gvr, "state", state, "was", was, "for", lasted.Round(time.Millisecond)}
 	if proven {
 		values = append(values, "provenAge", time.Since(proof.At).Round(time.Millisecond))

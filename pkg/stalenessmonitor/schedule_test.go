@@ -45,8 +45,8 @@ func (f *fleet) Fence(ctx context.Context, gvr schema.GroupVersionResource) (fre
 	return f.worlds[gvr].Fence(ctx, gvr)
 }
 
-func (f *fleet) Confirm(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time, wait time.Duration) (freshness.Proof, bool) {
-	return f.worlds[gvr].Confirm(ctx, gvr, asOf, wait)
+func (f *fleet) AwaitFence(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time, wait time.Duration) (freshness.Proof, bool) {
+	return f.worlds[gvr].AwaitFence(ctx, gvr, asOf, wait)
 }
 
 func (f *fleet) ProveByList(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time, wait time.Duration) (freshness.Proof, error) {

@@ -192,7 +192,7 @@ func (w *world) known() (freshness.Proof, bool) {
 	return freshness.Proof{}, false
 }
 
-func (w *world) Confirm(_ context.Context, gvr schema.GroupVersionResource, asOf time.Time, wait time.Duration) (freshness.Proof, bool) {
+func (w *world) AwaitFence(_ context.Context, gvr schema.GroupVersionResource, asOf time.Time, wait time.Duration) (freshness.Proof, bool) {
 	for end := time.Now().Add(wait); ; time.Sleep(50 * time.Millisecond) {
 		if proof, ok := w.Known(gvr); ok && !proof.At.Before(asOf) {
 			return proof, true

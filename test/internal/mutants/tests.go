@@ -209,7 +209,7 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "list-ends-hold", Protection: "only a list ends the hold after a rewind, and no event from before it", File: "pkg/rvtracker/line.go",
-			Old: "moved < 0 || moved > 0 && !l.tellsReplace",
+			Old: "moved < 0 || moved > 0 && !l.reportsLists",
 			New: "moved != 0",
 		},
 		Package: "pkg/rvtracker", Test: "TestAnEventFromBeforeTheRestoreEndsNoHold",
@@ -217,8 +217,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "hold-bounded", Protection: "a hold after a rewind ends after 5 min if the server answers and no list comes", File: "pkg/rvtracker/safety.go",
-			Old: "now.Sub(s.answering) >= maxWait && (s.held || s.doubted) {",
-			New: "now.Sub(s.answering) >= maxWait && (s.held || s.doubted) && false {",
+			Old: "now.Sub(s.answering) >= maxWait && (s.outdated || s.doubted) {",
+			New: "now.Sub(s.answering) >= maxWait && (s.outdated || s.doubted) && false {",
 		},
 		Package: "pkg/rvtracker", Test: "TestAHoldIsBoundedThoughNoListComes",
 	},
@@ -265,8 +265,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "doubt-outlasts", Protection: "a cache that is used because no list comes after a rewind proves nothing", File: "pkg/rvtracker/safety.go",
-			Old: "	s.floor, s.pardoned = version{}, s.held || s.doubted\n",
-			New: "	s.floor, s.pardoned, s.doubted = version{}, s.held, false\n",
+			Old: "	s.floor, s.trustedAnyway = version{}, s.outdated || s.doubted\n",
+			New: "	s.floor, s.trustedAnyway, s.doubted = version{}, s.outdated, false\n",
 		},
 		Package: "pkg/rvtracker", Test: "TestADoubtedStoreThatIsUsedIsNotTrusted",
 	},
@@ -281,8 +281,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "doubted-cache", Protection: "a cache proves nothing once another resource has shown a rewind, until it was relisted", File: "pkg/rvtracker/fence.go",
-			Old: "return s.epoch, !s.held && !s.doubted",
-			New: "return s.epoch, !s.held",
+			Old: "return s.epoch, !s.outdated && !s.doubted",
+			New: "return s.epoch, !s.outdated",
 		},
 		Package: "pkg/freshness", Test: "TestADoubtedCacheProvesNothing",
 	},
