@@ -24,7 +24,7 @@ type Controller struct {
 	wake    func(types.NamespacedName)
 
 	table *ownerTable
-	// busy counts owners with records, and what blocks all: zero means that every owner is ready.
+	// busy counts owners with records, and what blocks all owners: zero means that every owner is ready.
 	busy atomic.Int32
 	// blocked counts sources that are not usable, and those that have to be proven first.
 	blocked atomic.Int32
@@ -32,7 +32,7 @@ type Controller struct {
 	// The rest is guarded by Tracker.mu.
 	parked        int
 	parkedFor     tally
-	parkedCounted tally // as last told to Metrics
+	parkedCounted tally // as Metrics last had it
 	demands       []demand
 }
 
@@ -73,7 +73,7 @@ func (t *Tracker) ForController(name string, stores map[schema.GroupResource]Sto
 	return c
 }
 
-// Sent is what was known of a store and its resource when a write was sent. The zero value says nothing.
+// Sent is what was known of a store and its resource when a write was sent. The zero value means unknown.
 type Sent struct {
 	// At is when it was sent.
 	At    time.Time
@@ -210,8 +210,8 @@ func (c *Controller) Deleted(name types.NamespacedName, ownerUID types.UID, reso
 	}
 }
 
-// Clear drops the records of owner if the UID matches or is empty. A parked owner
-// is woken: whoever clears it need not know that it was parked.
+// Clear drops the records of owner if the UID matches or is empty. It wakes a parked owner,
+// so that the caller need not know that it was parked.
 func (c *Controller) Clear(name types.NamespacedName, ownerUID types.UID) {
 	if !c.table.mayHold(name) {
 		return
@@ -239,13 +239,13 @@ func (c *Controller) forget(o *owner) {
 	c.busy.Add(-1)
 }
 
-// replace drops what an earlier owner of the same name awaited. A wait goes on.
+// replace drops the records of an earlier owner of the same name. A wait goes on.
 func (c *Controller) replace(o *owner, uid types.UID) {
 	o.each(o.release)
 	o.uid = uid
 }
 
-// EnsureReady returns nil if every cache that the controller reads has seen what
+// EnsureReady returns nil if every cache that the controller reads shows all that
 // was written and deleted for owner. Otherwise it parks owner, in one step with
 // the check, and returns a *NotReadyError.
 func (c *Controller) EnsureReady(name types.NamespacedName) error {
@@ -274,7 +274,7 @@ func (c *Controller) ensureReady(hash uint32, name types.NamespacedName) error {
 	if o != nil {
 		c.resolve(o, now)
 		if o.hasDeletes() {
-			// Looking objects up waits for the store's lock, so not under ours.
+			// A look-up waits for the store's lock, so it is made without ours.
 			checks := o.deleteChecks(nil)
 			t.mu.Unlock()
 			lookUp(checks)
@@ -325,7 +325,7 @@ func (c *Controller) ensureReady(hash uint32, name types.NamespacedName) error {
 	return c.notReady(o, name, src, now)
 }
 
-// resolve releases what the sources have passed, without waiting for the waker.
+// resolve releases the records that the sources have passed, without waiting for the waker.
 func (c *Controller) resolve(o *owner, now time.Time) {
 	o.each(func(r *record) {
 		s := r.src
@@ -349,7 +349,7 @@ func (c *Controller) notReady(o *owner, name types.NamespacedName, s *Source, no
 	return e
 }
 
-// kind is what r, or without r any owner, waits for at s.
+// kind is what r waits for at s; without r, what any owner waits for.
 func (s *Source) kind(r *record) why {
 	switch {
 	case s.outdated && !s.trustedAnyway:

@@ -50,7 +50,7 @@ func lookUp(checks []deleteCheck) {
 	}
 }
 
-// holdsAlive is true when in doubt: a fence settles what the store cannot.
+// holdsAlive is true if the store cannot answer: a fence decides then.
 func (s *Source) holdsAlive(key types.NamespacedName, uid types.UID) bool {
 	k := key.Name
 	if key.Namespace != "" {
@@ -70,8 +70,8 @@ func (s *Source) holdsAlive(key types.NamespacedName, uid types.UID) bool {
 	return m.GetUID() == uid && m.GetDeletionTimestamp() == nil
 }
 
-// applyDeletes removes what was found gone, and what a store as new as a fence
-// begun after the delete still shows alive: that delete had no effect.
+// applyDeletes removes the deletes whose objects are gone. It also removes those whose objects are alive in a store
+// that has passed a fence begun after the delete: such a delete had no effect.
 func (t *Tracker) applyDeletes(checks []deleteCheck, now time.Time) {
 	for _, c := range checks {
 		r := c.rec
@@ -98,7 +98,7 @@ func (t *Tracker) applyDeletes(checks []deleteCheck, now time.Time) {
 	}
 }
 
-// leftSide lets a record go that nothing but its RV may still hold back.
+// leftSide releases a record that waits for nothing, or for its RV alone.
 func (t *Tracker) leftSide(r *record, outcome string, now time.Time) {
 	if r.hasDeletes() {
 		return

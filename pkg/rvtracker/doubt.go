@@ -10,24 +10,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// doubt is why a source is not trusted though nothing is known against it: the server was rewound, as
-// another source shows, and both are of one etcd as a rule. The zero value is no doubt.
+// doubt is why controllers do not trust a source whose own RVs look right: another source has shown that the
+// server's RVs went backward, and both are usually in one etcd. The zero value is no doubt.
 type doubt struct {
 	since  time.Time
 	at     version // what the store showed when it was doubted
-	seq    uint32  // number of fences begun by then
+	seq    uint32  // number of fences begun before that
 	fenced bool    // a fence begun since has proved no rewind
 	self   bool    // it is about the store's own list (relistedAhead)
 }
 
 const (
-	// minSpreadInterval and maxSpreadInterval bound how soon all caches are relisted once more, and those of one
-	// resource. The interval doubles, and is the least again after twice the longest.
+	// minSpreadInterval and maxSpreadInterval bound how soon all caches, or those of one resource, relist once more.
+	// The interval doubles, and starts again at the minimum after twice the maximum without a relist.
 	minSpreadInterval = 5 * time.Second
 	maxSpreadInterval = 5 * time.Minute
-	// confirmInterval is how often core resources are asked because of rewinds of others.
+	// askCoresEvery is how often the tracker takes fences of core resources because others were rewound.
 	askCoresEvery = 10 * time.Second
-	// confirmers is how many core resources are asked.
+	// coresAtOnce is of how many core resources.
 	coresAtOnce = 2
 )
 
@@ -55,14 +55,14 @@ func core(resource schema.GroupResource) bool {
 	return resource.Group == "" && resource.Resource != "events"
 }
 
-// ofAll says that a rewind of the resource is taken for one of all: it is in the core resources' etcd as a rule. Others may
-// have a history of their own: behind an APIService, or, as events often, in another etcd.
+// ofAll says that a rewind of the resource counts as one of all resources: it is usually in the core resources' etcd. Others may
+// have a history of their own: behind an APIService, or in another etcd, as events often are.
 func (t *Tracker) ofAll(resource schema.GroupResource) bool {
 	return core(resource) || resource.Resource != "events" && t.opts.SameStore != nil && t.opts.SameStore(resource)
 }
 
-// rewound: s was rewound. If that may be of s alone, it has to be confirmed by a core resource before it spreads. Where s is in
-// the core resources' etcd as a rule that would be too late: whoever waited for s is free now, and reads others.
+// rewound: the RVs of s went backward. If that may concern s alone, a fence of a core resource has to show it before it spreads. Where
+// s is usually in the core resources' etcd that would be too late: owners that waited for s are free now, and read other caches.
 func (t *Tracker) rewound(s *Source, now time.Time) {
 	if t.opts.OnRewind == nil {
 		return
@@ -77,7 +77,7 @@ func (t *Tracker) rewound(s *Source, now time.Time) {
 	t.askCores(now)
 }
 
-// confirm asks those core resources that know most of the server whether they were rewound, too.
+// askCores takes fences of the core resources with the highest RVs, to see whether these went backward, too.
 func (t *Tracker) askCores(now time.Time) {
 	if now.Sub(t.coresAsked) < askCoresEvery && !t.coresAsked.IsZero() {
 		return
@@ -92,8 +92,8 @@ func (t *Tracker) askCores(now time.Time) {
 	}
 }
 
-// spread has every other source doubted, and asks for all caches to be relisted. Who is freed by the
-// rewind is woken after this, and finds the doubts; but not if it is too soon after the last one, when both come later.
+// spread doubts every other source, and has all caches relisted. The tracker wakes the owners that the rewind has freed after
+// this, so that they find the doubts. If it is too soon after the last time, a tick does both later.
 func (t *Tracker) spread(from *Source, now time.Time) {
 	if t.opts.OnRewind == nil {
 		return
@@ -112,7 +112,7 @@ func (t *Tracker) spread(from *Source, now time.Time) {
 	t.call(func(error) { t.opts.OnRewind() }, nil)
 }
 
-// beDoubted begins a doubt: about all that the store shows, or, if it was relisted, about that list.
+// beDoubted begins a doubt: about all that the store shows, or, if it has relisted, about that list.
 func (s *Source) beDoubted(relisted bool) {
 	now := s.t.opts.clock.Now()
 	s.doubted, s.replaced, s.trustedAnyway = true, relisted, false
@@ -121,8 +121,8 @@ func (s *Source) beDoubted(relisted bool) {
 	s.askFence()
 }
 
-// trust ends the doubt if a fence has proved no rewind, and the content was replaced since. A store that does not tell of
-// that has to move, or is trusted after a while: it may be that of a quiet resource in an etcd of its own.
+// trust ends the doubt if a fence has proved no rewind, and a list has replaced the content since. A store that does not report
+// lists has to move; after a while it is trusted anyway, because it may be that of a quiet resource in an etcd of its own.
 func (s *Source) trust() {
 	if s.doubted && s.doubt.fenced &&
 		(s.renewed(s.doubt.at) || !s.reportsLists && s.t.opts.clock.Since(s.doubt.since) >= recheck) {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// ErrUnprovable is wrapped by a Fencer whose answer will not change by asking
-// again: the read is forbidden, or the server's RVs cannot be compared. A waiting
-// owner is then let go after Options.MaxWait. Any other error of a Fencer counts
+// ErrUnprovable is wrapped by the error of a Fencer if asking again will not
+// help: the read is forbidden, or the server's RVs cannot be compared. A waiting
+// owner is then let go after maxWait. Any other error of a Fencer counts
 // as temporary, and the owner goes on waiting.
 var ErrUnprovable = errors.New("live resource version cannot be proven")
 
@@ -19,10 +19,10 @@ var ErrUnprovable = errors.New("live resource version cannot be proven")
 // server's RVs went backward.
 var errRewound = errors.New("resource versions went backward")
 
-// errOutdated is returned for the answer to a fence that says nothing any more.
+// errOutdated is returned for the answer to a fence that came too late to prove anything.
 var errOutdated = errors.New("the answer is from before resource versions went backward, or of a store that is no longer registered")
 
-// errUnregistered is returned to a waiter whose store is no longer followed.
+// errUnregistered is returned to a waiter whose store was unregistered.
 var errUnregistered = errors.New("the store is no longer registered")
 
 // why an owner waits.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// FenceToken stands for a fence between its sending and its answer. It holds
+// FenceToken stands for a fence between its sending and its answer. It has
 // what was known when the fence was sent, because only that is evidence: a
 // consistent read cannot return less than an RV that was seen before it began.
 type FenceToken struct {
@@ -19,7 +19,7 @@ type FenceToken struct {
 	top   version // the highest RV known to have been live in this epoch
 }
 
-// finding is what the tracker made of a fence.
+// finding is what a fence showed.
 type finding string
 
 const (
@@ -27,7 +27,7 @@ const (
 	findingConsistent finding = "Consistent"
 	// findingRewind: the server's RVs went backward; a new epoch has begun.
 	findingRewind finding = "Rewind"
-	// findingOutdated: another fence proved a rewind meanwhile, or the store was unregistered; this one says nothing.
+	// findingOutdated: another fence proved a rewind meanwhile, or the store was unregistered; this one proves nothing.
 	findingOutdated finding = "Outdated"
 	// findingIncomparable: the fence's RV cannot be compared.
 	findingIncomparable finding = "Incomparable"
@@ -37,13 +37,13 @@ const (
 // is sent. A token that is never used costs nothing.
 func (s *Source) BeginFence() FenceToken {
 	s.poll()
-	epoch, held := s.shows()
+	epoch, outdated := s.shows()
 	shown, ok := parseVersion(s.store.LastStoreSyncResourceVersion())
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	tok := s.beginFence()
-	if ok && !held && epoch == tok.epoch {
-		tok.top = maxVersion(tok.top, shown) // The store may be about to tell of it.
+	if ok && !outdated && epoch == tok.epoch {
+		tok.top = maxVersion(tok.top, shown) // The store may be about to report it.
 	}
 	return tok
 }
@@ -62,19 +62,19 @@ func (s *Source) token() FenceToken {
 	return tok
 }
 
-// shows says in which epoch the source is, and whether its store shows the one before.
-func (s *Source) shows() (epoch uint64, held bool) {
+// shows returns the source's epoch, and whether its store still shows an older one.
+func (s *Source) shows() (epoch uint64, outdated bool) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	return s.epoch, s.outdated
 }
 
-// ObserveFence feeds the answer to a fence, whoever took it. An rv below what the
+// ObserveFence takes the answer to a fence, of the tracker or of another caller. An rv below what the
 // store had, a controller had written or another fence had returned before this
-// one began proves a rewind: a new epoch begins, records that cannot be fulfilled any more are dropped,
-// their owners woken, and if the store still shows the time before the rewind,
-// every owner of every controller that reads it waits until it is relisted. It returns the epoch that the answer is of.
-// An error says that the answer counts for nothing; it wraps ErrUnprovable if the rv cannot be compared.
+// one began proves a rewind. Then a new epoch begins: the tracker drops the records that no cache can reach,
+// and wakes their owners. If the store still shows the time before the rewind,
+// every owner of every controller that reads it waits until it relists. ObserveFence returns the epoch of the answer.
+// It returns an error if the answer proves nothing, which wraps ErrUnprovable if the rv cannot be compared.
 func (s *Source) ObserveFence(token FenceToken, rv string) (epoch uint64, err error) {
 	switch s.observeFence(token, rv) {
 	case findingConsistent:
@@ -87,9 +87,9 @@ func (s *Source) ObserveFence(token FenceToken, rv string) (epoch uint64, err er
 	return 0, fmt.Errorf("fence of %s: %w", s.resource, errOutdated)
 }
 
-// ObserveWrite feeds the answer to a write of the source's resource that was made at rv, which is past all that was known
-// when it was sent. It returns the epoch that the answer is of, or false if the answer counts for nothing. An rv that is not
-// past what was known is a sign that the server was rewound, and a fence is asked for.
+// ObserveWrite takes the answer to a write of the source's resource, made at rv, which should be past all that was known
+// when it was sent. It returns the epoch of the answer, or false if the answer proves nothing. An rv that is not
+// past what was known is a sign of a rewind, and the tracker takes a fence.
 func (s *Source) ObserveWrite(sent Sent, rv string) (epoch uint64, ok bool) {
 	v, ok := parseVersion(rv)
 	s.t.mu.Lock()
@@ -105,7 +105,7 @@ func (s *Source) ObserveWrite(sent Sent, rv string) (epoch uint64, ok bool) {
 	return s.epoch, true
 }
 
-// ServerAt tells that the server was seen at rv in an epoch. It reports false if that has ended.
+// ServerAt notes that the server was at rv in an epoch. It returns false if that epoch has ended.
 func (s *Source) ServerAt(epoch uint64, rv string) bool {
 	v, ok := parseVersion(rv)
 	s.t.mu.Lock()
@@ -117,9 +117,9 @@ func (s *Source) ServerAt(epoch uint64, rv string) bool {
 	return true
 }
 
-// Epoch returns the number of rewinds proven so far. The store is trusted unless it may show what was before the last of them, or
-// before one that another resource has shown: then it is not trusted until a list has replaced its content, whatever Options.MaxWait
-// lets owners do. Read before the store's RV, it tells of what that RV is.
+// Epoch returns the number of rewinds proven so far. The store is trusted unless it may show the time before the last of them, or
+// before one that another resource has shown: then it is not trusted until a list replaces its content, even if owners use it
+// after maxWait. Read before the store's RV, it says in which epoch that RV is.
 func (s *Source) Epoch() (epoch uint64, trusted bool) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
@@ -165,7 +165,7 @@ func (s *Source) anyAbove(token FenceToken, v version) bool {
 	return false
 }
 
-// confirm: there was no rewind before the fence.
+// keepEpoch: the fence showed no rewind.
 func (s *Source) keepEpoch(token FenceToken, v version, now time.Time) {
 	t := s.t
 	s.live = maxVersion(s.live, v)
@@ -195,8 +195,8 @@ func (s *Source) keepEpoch(token FenceToken, v version, now time.Time) {
 	}
 }
 
-// rewind begins a new epoch. Only what was recorded before the fence is judged by
-// it: a write made since may belong to the new epoch and stays awaited.
+// rewind begins a new epoch. It judges only what was recorded before the fence:
+// a write made since may belong to the new epoch and stays awaited.
 func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	t := s.t
 	s.epoch++
@@ -206,7 +206,7 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	t.info("Resource versions went backward; a new epoch begins", "resource", s.resource.String(),
 		"epoch", s.epoch, "live", v.String(), "store", s.pos().String())
 
-	known := s.doubted && !s.doubt.self && !s.doubt.fenced // It is the rewind that the doubt was about.
+	known := s.doubted && !s.doubt.self && !s.doubt.fenced // The doubt was about this rewind.
 	relisted, listed := s.relistedBelow(v, known), known && s.replaced
 	s.wentBack = false
 	s.endDoubt()
@@ -235,7 +235,7 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 		switch {
 		case r.flags&flagWrite == 0 || !r.before(token.seq) || !v.less(r.awaited()):
 		case r.flags&flagLower != 0:
-			// One of the lower writes may have been kept, or be of the new epoch; the fence is past all of them.
+			// A lower write may still exist, or be of the new epoch; the fence is past all of them.
 			r.flags &^= flagLower
 			s.enter(r, v)
 		default:
@@ -246,8 +246,8 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 		}
 	}
 	for _, r := range slices.Clone(s.side) {
-		// A deleted object may have been brought back to life, or been deleted in the
-		// new epoch: a store that has passed the fence can tell.
+		// A deleted object may exist again, or be deleted in the
+		// new epoch: a store that has passed the fence shows which.
 		r.noteFence(token, v)
 		if r.flags&flagSuspect != 0 && r.before(token.seq) {
 			// It was a write of the new epoch: now it can be compared.
@@ -273,8 +273,8 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	s.touch()
 }
 
-// relistedBelow reports whether the store has gone back with the server that is at v now: it shows less than it did when a fence was last
-// consistent, or, in a doubt about this rewind, a list. That it is below v says nothing: the server may have been restored to before that.
+// relistedBelow reports whether the store has gone back with the server, which is at v now: it shows a lower RV than when a fence was
+// last consistent, or, in a doubt about this rewind, a list. An RV below v alone proves nothing: the server may have been restored to before that.
 func (s *Source) relistedBelow(v version, known bool) bool {
 	pos := s.pos()
 	followed := s.wentBack
@@ -284,7 +284,7 @@ func (s *Source) relistedBelow(v version, known bool) bool {
 	return pos.isZero() || followed && !v.less(pos)
 }
 
-// prove notes the first fence of this epoch begun after each delete.
+// noteFence notes, for each delete, the first fence of this epoch that began after it.
 func (r *record) noteFence(token FenceToken, v version) {
 	if !r.hasDeletes() {
 		return
@@ -296,7 +296,7 @@ func (r *record) noteFence(token FenceToken, v version) {
 	}
 }
 
-// expel releases the bare waiters whose RV was of the old epoch.
+// expel releases the waiters without an owner whose RV was of the old epoch.
 func (l *line) expel(token FenceToken, v version) {
 	for _, e := range slices.Clone(l.heap) {
 		if r := e.rec; r.owner == nil && r.before(token.seq) && v.less(r.awaited()) {

@@ -41,7 +41,7 @@ func (h *recordHeap) remove(r *record) {
 	if i != last {
 		h.fix(i)
 	}
-	// A burst must not pin its memory for ever.
+	// A burst must not keep its memory.
 	if cap(*h) > 64 && len(*h) < cap(*h)/8 {
 		*h = append(make(recordHeap, 0, cap(*h)/4), *h...)
 	}

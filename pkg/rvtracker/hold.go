@@ -5,24 +5,24 @@ package rvtracker
 
 import "time"
 
-// Limits are for how long at most a proof is waited for, and then done without: what never changes does as much harm as what is
-// done on a stale cache, and a server may refuse proofs without end and take writes all the same.
+// Limits are how long to wait for a proof at most, before going on without it: an owner that is never reconciled suffers as much as
+// one that is reconciled on a stale cache, and a server may refuse proofs without end and accept writes all the same.
 type Limits struct {
-	// Unknown is while it is not known whether the cache is stale, Stale once it was shown to be.
+	// Unknown is the limit while it is not known whether the cache is stale, Stale the one once it was shown to be.
 	Unknown, Stale time.Duration
 }
 
 var (
 	// OwnerLimits are for an owner that is not reconciled, and for a value that is published, such as what a quota has used.
-	// Disruptive actions need the proof after that all the same.
+	// Disruptive actions still need the proof after that.
 	OwnerLimits = Limits{Unknown: time.Minute, Stale: 5 * time.Minute}
-	// FirstValueLimits are for a value that there is none of yet.
+	// FirstValueLimits are for a value that was never published.
 	FirstValueLimits = Limits{Unknown: 10 * time.Second, Stale: 10 * time.Second}
 	// StartLimits are for a controller that starts as a whole, counted from the first list of the cache.
 	StartLimits = Limits{Unknown: 10 * time.Second, Stale: time.Minute}
 )
 
-// Of is the limit for a cache that was shown to be stale, or not.
+// Of is the limit for a cache, by whether it was shown to be stale.
 func (l Limits) Of(stale bool) time.Duration {
 	if stale {
 		return l.Stale
@@ -66,7 +66,7 @@ func (o *owner) recount() {
 	o.park.reason = now
 }
 
-// recount does so for all. An owner that waits for another reason than before is counted by it after a tick at the latest.
+// recount does so for all parked owners. A tick calls it, so that an owner which waits for another reason than before is counted by that.
 func (c *Controller) recount() {
 	c.table.each(func(o *owner) {
 		if o.park != nil {
@@ -76,7 +76,7 @@ func (c *Controller) recount() {
 	c.countParked()
 }
 
-// tellParked tells Metrics of the numbers of parked owners that are others than before.
+// countParked gives Metrics the numbers of parked owners that have changed.
 func (c *Controller) countParked() {
 	for r, n := range c.parkedFor {
 		if c.parkedCounted[r] != n {

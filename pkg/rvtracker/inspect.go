@@ -66,12 +66,12 @@ func (c *Controller) wait(o *owner, name types.NamespacedName, s *Source) Wait {
 	return w
 }
 
-// inspectedAtOnce is how many owners are looked at in one hold of the lock (some 20 µs).
+// inspectedAtOnce is how many owners EachWaiting looks at before it gives up the lock for a moment (some 20 µs).
 const inspectedAtOnce = 256
 
-// EachWaiting calls visit for the controller's parked owners that wants says yes to, in any order, once for each resource that one
-// waits for. It holds the tracker's lock for some owners at a time: wants is called with it, and must be quick, visit without it. An
-// owner that comes or goes meanwhile may be left out, or come twice.
+// EachWaiting calls visit for the controller's parked owners for which wants returns true, in any order, once for each resource that one
+// waits for. It takes the tracker's lock for some owners at a time: it calls wants, which must be quick, with the lock, and visit without.
+// It may leave out, or visit twice, an owner that is parked or woken meanwhile.
 func (c *Controller) EachWaiting(wants func(since time.Time) bool, visit func(Wait)) {
 	t := c.t
 	var found []Wait
@@ -90,7 +90,7 @@ func (c *Controller) EachWaiting(wants func(since time.Time) bool, visit func(Wa
 	if c.parked == 0 {
 		return
 	}
-	// The map may change between two holds of the lock: a range over it goes on all the same.
+	// The map may change while the lock is not held: a range over it goes on all the same.
 	for _, first := range c.table.owners {
 		for o := first; o != nil; o = o.chain {
 			looked++
@@ -111,8 +111,8 @@ func (c *Controller) EachWaiting(wants func(since time.Time) bool, visit func(Wa
 	flush()
 }
 
-// Recorded is the number of owners of which there is a record: of a write or a deletion that a store has yet to show, or
-// of a wait.
+// Recorded is the number of owners with a record: a write or a deletion that a store does not show yet, or
+// a wait.
 func (t *Tracker) Recorded() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,7 +12,7 @@ const noGate = bigLo
 // store, and the records that wait for it.
 //
 // No wake is lost because both sides write before they read: an event stores cur
-// and then loads gate; whoever waits stores gate and then loads cur (setGate).
+// and then loads gate; a waiter stores gate and then loads cur (setGate).
 type line struct {
 	t *Tracker
 	// cur is the low word of the RV reached, 0 before the first.
@@ -28,14 +28,14 @@ type line struct {
 	// floor is the highest RV reached before the store went back; until it is
 	// reached again the cache is older than what was already acted on.
 	floor version
-	// outdated: the server was rewound below outdatedAt, which the line still shows.
+	// outdated: the server's RVs went backward to below outdatedAt, which the line still shows.
 	outdated   bool
 	outdatedAt version
-	// doubted, of a store: another one shows that the server was rewound.
+	// doubted, of a store: another one shows that the server's RVs went backward.
 	doubted bool
-	// reportsLists, of a store: it tells of lists (Source.Replacing), and only one ends outdated or a doubt.
+	// reportsLists, of a store: it reports lists (beginReplace), and only a list ends being outdated or doubted.
 	reportsLists bool
-	// trustedAnyway: it is used though it is outdated or doubted, because no list comes.
+	// trustedAnyway: controllers use it though it is outdated or doubted, because no list comes.
 	trustedAnyway bool
 	// replaced: a list has replaced the content since the line was outdated or doubted.
 	replaced bool
@@ -56,7 +56,7 @@ func (l *line) pos() version {
 	return version{lo: lo}
 }
 
-// usable says that positions of the line can be compared with awaited RVs.
+// usable says that the line's position can be compared with awaited RVs.
 func (l *line) usable() bool {
 	return (!l.outdated && !l.doubted || l.trustedAnyway) && l.floor.isZero()
 }
@@ -69,7 +69,7 @@ func (l *line) touch() {
 	l.t.kick()
 }
 
-// setGate must follow every change of heap, floor, held, doubted or force.
+// setGate must follow every change of heap, floor, outdated, doubted or force.
 func (l *line) setGate() {
 	g := uint64(noGate)
 	switch {
@@ -100,20 +100,20 @@ func (l *line) setGate() {
 	}
 }
 
-// hold makes the line unusable until its content is replaced: it shows RVs of an older epoch.
+// outdate makes the line unusable until a list replaces its content: it shows RVs of an older epoch.
 func (l *line) outdate() {
 	l.outdated, l.outdatedAt, l.floor = true, l.pos(), version{}
 	l.replaced, l.trustedAnyway = false, false
 }
 
-// renewed says that the line does not show any more what it showed at, nor what followed on it. A store may still
-// be told events from before a rewind, which were queued; but no event goes back.
+// renewed says that the line shows neither what it showed at that RV nor what followed on it. A store may still
+// receive events from before a rewind, which were queued; but no event goes back.
 func (l *line) renewed(at version) bool {
 	moved := l.pos().compare(at)
 	return l.replaced || moved < 0 || moved > 0 && !l.reportsLists
 }
 
-// settle ends what made the line unusable if its position allows.
+// settle ends what made the line unusable if its position allows that.
 func (l *line) settle() (changed bool) {
 	pos := l.pos()
 	if l.outdated && l.renewed(l.outdatedAt) {

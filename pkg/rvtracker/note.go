@@ -6,16 +6,16 @@ package rvtracker
 import "context"
 
 const (
-	// maxNotes bounds what waits to be told.
+	// maxNotes bounds the notes that wait.
 	maxNotes = 1000
-	// maxReports is how many owners of a controller are reported in one tick, and loggedOwners how many of what
-	// happens to many at once are logged one by one.
+	// maxReports is how many owners of a controller are reported in one tick, and loggedOwners how many owners are logged one by one
+	// of many to which the same happens at once.
 	maxReports   = 100
 	loggedOwners = 10
 )
 
-// note has f called without the lock, on a goroutine that does nothing else: a log, or a handler of stale reports, may
-// take its time. The lock must be held.
+// note has f called without the lock, on a goroutine that does nothing else, because a log or Options.OnStale may
+// take long. The lock must be held.
 func (t *Tracker) note(f func()) {
 	if len(t.notes) >= maxNotes {
 		t.notesLost++
@@ -46,7 +46,7 @@ func (t *Tracker) runNotes(ctx context.Context) {
 	}
 }
 
-// tell makes the calls that were noted.
+// makeNotes makes the calls that were noted.
 func (t *Tracker) makeNotes() {
 	t.mu.Lock()
 	notes, lost, logger := t.notes, t.notesLost, t.logger

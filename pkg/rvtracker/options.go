@@ -24,26 +24,26 @@ type Options struct {
 	// Fencer, if nil, leaves only ObserveFence to prove anything.
 	Fencer Fencer
 	// Prover, if not nil, proves the other caches of a controller when one of them was relisted; see
-	// beginReplace. Without it, each cache stands for itself.
+	// beginReplace. Without it, owners do not wait after a relist.
 	Prover Prover
 	// Metrics defaults to none.
 	Metrics Metrics
-	// OnRewind, if not nil, is called on the tracker's goroutine when a rewind was proven, to have every
-	// cache of the process relisted; it must not block. As etcd has one history, all other stores are
-	// then doubted, too: whoever reads one waits until a fence has shown how that one stands, and a list has
-	// replaced its content. Without OnRewind each resource stands for itself.
+	// OnRewind, if not nil, is called on the tracker's goroutine when a fence has proved a rewind, to have every
+	// cache of the process relisted; it must not block. As etcd has one history, the tracker then doubts
+	// all other stores, too: owners that read one wait until a fence of its resource has shown no rewind, and a list has
+	// replaced its content. Without OnRewind the tracker judges each resource by itself.
 	//
 	// Only a resource that has no history of its own proves a rewind of all: one of the core group, or of SameStore. Any
-	// other may have one (an aggregated API, an etcd of its own): it is held, OnRewindOf is called for it, and core
-	// resources are asked. Calls are 5 s apart at least, and up to 5 min if they go on.
+	// other may have one (an aggregated API, an etcd of its own): its own store alone is outdated then, the tracker calls OnRewindOf
+	// for it, and takes fences of core resources. Calls are 5 s apart at least, and up to 5 min if they go on.
 	OnRewind func()
-	// OnRewindOf, if not nil, is called as OnRewind is, to have the caches of one resource relisted; and again for one that still
+	// OnRewindOf, if not nil, is called like OnRewind, to have the caches of one resource relisted, and again for one that still
 	// waits for that.
 	OnRewindOf func(resource schema.GroupResource)
-	// SameStore, if not nil, says that a resource is in the core resources' etcd as a rule.
+	// SameStore, if not nil, says whether a resource is usually in the core resources' etcd.
 	SameStore func(resource schema.GroupResource) bool
-	// OnStale, if not nil, is called once for each wait of an owner that lasts longer than a minute, on a goroutine of the
-	// tracker's that logs and reports. Of many owners that wait, 100 of a controller are reported in a second.
+	// OnStale, if not nil, is called once for each wait of an owner that lasts longer than a minute, on the
+	// tracker's goroutine for logs and reports. Of many owners that wait, it reports 100 of a controller in a second.
 	OnStale func(Wait)
 
 	clock clock.WithTicker // of tests
@@ -100,17 +100,17 @@ var LabelValues = struct{ Reasons, Ended, Dropped, Origins []string }{
 	Origins: []string{originStore, originWrite, originFence},
 }
 
-// Metrics receives what the tracker counts. Methods may be called concurrently, and
-// with the tracker's lock held: they must be quick, must not block and must not call the
-// tracker. The ends of waits may be told a moment late, after the owners were woken. The resource of a wait is the one it was first for.
+// Metrics receives what the tracker counts. The tracker may call methods concurrently, and
+// with its lock held: they must be quick, must not block and must not call the
+// tracker. It may report the end of a wait a moment after it wakes the owner. The resource of a wait is the one it was first for.
 type Metrics interface {
 	// WaitStarted: an owner was parked.
 	WaitStarted(controller string, resource schema.GroupResource)
-	// WaitEnded: a parked owner was let go after waited.
+	// WaitEnded: a parked owner was let go after this time.
 	WaitEnded(controller string, resource schema.GroupResource, waited time.Duration, outcome string)
 	// Parked is the number of parked owners of a controller now that wait for a reason.
 	Parked(controller, reason string, owners int)
-	// WriteToCache is the time from WroteAt until the store passed that RV: once for
+	// WriteToCache is the time from Wrote until the store passed that RV: once for
 	// each record that the store passed, for the last and highest RV of it, and 0 for
 	// a write that the store had passed before it was recorded. Late by the waker's
 	// delay (microseconds when the process is not starved).
@@ -118,9 +118,9 @@ type Metrics interface {
 	// Stale: a fence showed that the server is at or past what a parked owner awaits, or a
 	// proof that the cache lacks something; once for each wait.
 	Stale(controller string, resource schema.GroupResource)
-	// Dropped: records were given up, for another reason than being seen or cleared.
+	// Dropped: records were dropped, neither seen nor cleared.
 	Dropped(controller string, resource schema.GroupResource, outcome string)
-	// Untracked: a write to a resource that the controller gave no store for. It is
+	// Untracked: a write to a resource for which the controller gave no store. It is
 	// not protected.
 	Untracked(controller string, resource schema.GroupResource)
 	// Incomparable: an RV that cannot be compared was ignored.
@@ -131,7 +131,7 @@ type Metrics interface {
 	Rewind(resource schema.GroupResource)
 	// Fence: a fence that the tracker asked for has ended; err is nil on success.
 	Fence(resource schema.GroupResource, err error)
-	// Forgotten: no store of the resource is registered any more.
+	// Forgotten: the last store of the resource was unregistered.
 	Forgotten(resource schema.GroupResource)
 	// Proof: a proof that was needed after a relist has ended: Proven, Stale or Unknown.
 	Proof(resource schema.GroupResource, outcome string)

@@ -31,10 +31,10 @@ type parking struct {
 	reported bool
 }
 
-// record is what one owner awaits of one source. It is in the line's heap while
-// its RV has not been reached, and among the source's side records while it
-// depends on something else than the RV as well. A record without an owner is a
-// bare waiter (Wait).
+// record is what one owner awaits of one source. It is in the line's heap until the source reaches
+// its RV, and among the source's side records while it
+// also depends on something besides the RV. A record without an owner is a
+// waiter of Source.Wait.
 type record struct {
 	owner *owner
 	src   *Source // nil: slot unused
@@ -50,7 +50,7 @@ type record struct {
 const (
 	// flagWrite: the record stands for a write (else for a source that is not usable).
 	flagWrite = 1 << iota
-	// flagLower: there is a write below the awaited RV, too: a rewind may leave it, or it may be one of a newer epoch.
+	// flagLower: there is a write below the awaited RV, too: it may still exist after a rewind, or be of a newer epoch.
 	flagLower
 	// flagSuspect: a write below what the store had before it was sent; only a fence clears it.
 	flagSuspect
@@ -103,7 +103,7 @@ func (r *record) setAwaited(v version) {
 
 func (r *record) hasDeletes() bool { return r.extra != nil && len(r.extra.deletes) > 0 }
 
-// resolved says that nothing is left to wait for, given that the source is usable.
+// resolved says that the record waits for nothing, if the source is usable.
 func (r *record) resolved() bool {
 	return r.idx < 0 && r.flags&(flagSuspect|flagUnproven) == 0 && !r.hasDeletes()
 }
@@ -122,7 +122,7 @@ func (o *owner) find(s *Source) *record {
 	return nil
 }
 
-// ensure returns the owner's record on s, making an unresolved-by-nothing one.
+// ensure returns the owner's record on s, and makes one that waits for nothing if there is none.
 func (o *owner) ensure(s *Source) *record {
 	if r := o.find(s); r != nil {
 		return r
@@ -139,7 +139,7 @@ func (o *owner) ensure(s *Source) *record {
 	return r
 }
 
-// release takes r out of everything. The owner itself stays.
+// release removes r. The owner itself stays.
 func (o *owner) release(r *record) {
 	s := r.src
 	s.leave(r)

@@ -15,42 +15,42 @@ import (
 // Prover proves caches fresh.
 type Prover interface {
 	// Prove returns no error if the cache of resource has all that the server had at asOf. The error wraps
-	// ErrStale if the cache is shown to lack something, and ErrUnprovable if asking again will not help. wait,
+	// ErrStale if the cache was shown to lack something, and ErrUnprovable if asking again will not help. wait,
 	// unless nil, returns when asking again may bring another answer, or when its context ends. The tracker
-	// has at most one call per resource under way, its wait included.
+	// makes one call per resource at a time, and calls wait before the next.
 	Prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) (wait func(context.Context), err error)
 }
 
-// ErrStale is wrapped by a Prover's error when the cache is shown to lack something.
+// ErrStale is wrapped by a Prover's error if the cache was shown to lack something.
 var ErrStale = errors.New("cache is stale")
 
-// A resource is proven once in proofSpacing on average, and proofBurst times more without a pause: the caches that a
-// controller reads are often relisted within a moment, as when all watches move to another apiserver, and each
-// that is demands proofs of the others. What comes while a proof is under way or may not begin shares the next.
+// The tracker asks for a proof of a resource once in proofSpacing on average, and proofBurst times more without a pause: the caches that a
+// controller reads often relist within a moment, as when all watches move to another apiserver, and each relist
+// demands proofs of the others. Demands that come while a proof is under way or may not begin share the next one.
 const (
 	proofSpacing = 100 * time.Millisecond
 	proofBurst   = 4
 )
 
-// demand is the hold of all owners of one controller on one source, because another one that it reads was relisted: until
-// it is proven as new as that. It is kept here since it begins and ends in one step with the owners' records.
+// demand holds all owners of one controller until one source is proven as new as another one that it reads, which has
+// relisted. The tracker keeps it because it begins and ends in one step with the owners' records.
 type demand struct {
 	src *Source
 	// asOf is when the last such list came, seq its number.
 	asOf time.Time
 	seq  uint64
-	// asked is set once an owner waits for the proof, at since: without one there is no hurry.
+	// asked is set once an owner waits for the proof, at since: nothing is proven before.
 	asked bool
 	since time.Time
-	// given is set once the controller goes on without the proof (Options.MaxRelistHold).
+	// given is set once the controller goes on without the proof (relistLimits).
 	given bool
 }
 
-// beginReplace tells that a list is about to replace the content of the store. It must be called before
-// anybody can read the new content; for stores of our client-go the tracker plugs it in by itself.
+// beginReplace notes that a list is about to replace the content of the store. The store must call it before
+// a controller can read the new content; Register adds it as an observer to stores of our client-go.
 //
-// A relist means that the watch could not be resumed, and so that the world may have jumped, by more than
-// other caches have seen yet. Who reads them together would see a mix of two times. So from here on every
+// A relist means that the watch could not be resumed: the store may jump by more than
+// other caches have seen yet, and a controller that reads both would see a mix of two times. So from here on every
 // controller that reads this store refuses its owners until its other caches are proven as new.
 func (s *Source) beginReplace() {
 	t := s.t
@@ -79,7 +79,7 @@ func (s *Source) beginReplace() {
 func (c *Controller) demand(s *Source, now time.Time) {
 	d := c.demandOn(s)
 	if d == nil {
-		// While no proof of s comes, further relists hold nobody on its account.
+		// While no proof of s comes, further relists hold no owners because of it.
 		c.demands = append(c.demands, demand{src: s, given: s.givenUp, asked: s.givenUp, since: now})
 		d = &c.demands[len(c.demands)-1]
 		if !d.given {
@@ -98,7 +98,7 @@ func (c *Controller) block(delta int32) {
 	c.busy.Add(delta)
 }
 
-// ask has the proof made that d demands. Its hold is bounded from here on.
+// ask requests the proof that d demands. The limits of the hold count from here.
 func (c *Controller) ask(d *demand, now time.Time) {
 	if !d.asked {
 		d.asked, d.since = true, now
@@ -106,7 +106,7 @@ func (c *Controller) ask(d *demand, now time.Time) {
 	}
 }
 
-// demandOn returns nil if nothing has to be proven of s. The pointer holds while the lock is held.
+// demandOn returns nil if s needs no proof. The pointer is valid while the lock is held.
 func (c *Controller) demandOn(s *Source) *demand {
 	for i := range c.demands {
 		if c.demands[i].src == s {
@@ -130,7 +130,7 @@ func (o *owner) awaitProof(d *demand, now time.Time) {
 	o.c.ask(d, now)
 }
 
-// awaitProofs does so for all that is demanded and holds. It reports whether there is anything.
+// awaitProofs does so for all demands that hold the owners. It reports whether there are any.
 func (o *owner) awaitProofs(now time.Time) bool {
 	waits := false
 	for i := range o.c.demands {
@@ -142,7 +142,7 @@ func (o *owner) awaitProofs(now time.Time) bool {
 	return waits
 }
 
-// meet ends the demand on s if it was made by the list numbered seq, or before. It reports whether it did.
+// meet ends the demand on s if the list numbered seq, or an earlier one, made it. It reports whether it did.
 func (c *Controller) meet(s *Source, seq uint64, now time.Time) bool {
 	d := c.demandOn(s)
 	if d == nil || d.seq > seq {
@@ -158,7 +158,7 @@ func (c *Controller) meet(s *Source, seq uint64, now time.Time) bool {
 	return true
 }
 
-// endHold lets the owners go that wait for a proof of s, and nothing else. It returns how many these are.
+// endHold lets the owners go that wait only for a proof of s, and returns their number.
 func (c *Controller) endHold(s *Source, outcome string, now time.Time) (freed int) {
 	c.block(-1)
 	c.table.each(func(o *owner) {
@@ -176,8 +176,8 @@ func (c *Controller) endHold(s *Source, outcome string, now time.Time) (freed in
 	return freed
 }
 
-// giveUpHolds ends the holds for which no proof has come for MaxRelistHold, so that repair goes on. Other relists hold
-// nobody on account of such a source until a proof of it succeeds; that is tried every recheck.
+// giveUpHolds ends the holds for which no proof has come within relistLimits, so that repair goes on. Other relists do not hold
+// owners because of such a source until a proof of it succeeds; the tracker asks for one every recheck.
 func (t *Tracker) giveUpHolds(now time.Time) {
 	for _, s := range t.sources {
 		limit := t.relistLimits.Of(s.shown)
@@ -204,8 +204,8 @@ func (t *Tracker) giveUpHolds(now time.Time) {
 	}
 }
 
-// Unproven returns the resources whose caches could not be proven as new as a relist of another one in time
-// (Options.MaxRelistHold), and were not since. Disruptive actions should ask for these proofs themselves.
+// Unproven returns the resources whose caches were not proven as new as a relist of another one within
+// OwnerLimits, nor since. Disruptive actions should ask for these proofs themselves.
 func (c *Controller) Unproven() []schema.GroupResource {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
@@ -225,7 +225,7 @@ type pendingProof struct {
 	seq  uint64
 }
 
-// dueProofs begins the proofs that somebody waits for.
+// dueProofs begins the proofs for which owners wait.
 func (t *Tracker) dueProofs() []pendingProof {
 	if t.opts.Prover == nil {
 		return nil
@@ -252,7 +252,7 @@ func (t *Tracker) dueProofs() []pendingProof {
 	return due
 }
 
-// prove makes one proof, and keeps the next from beginning too soon.
+// prove asks for one proof, and keeps the next from beginning too soon.
 func (t *Tracker) prove(ctx context.Context, p pendingProof) {
 	wait, err := t.opts.Prover.Prove(ctx, p.src.resource, p.asOf)
 	t.proved(p, err)
@@ -278,7 +278,7 @@ func (t *Tracker) endProof(s *Source) {
 	t.kickSafety()
 }
 
-// proved takes the outcome of a proof into account. What can never be proven is not waited for.
+// proved notes the outcome of a proof. Owners do not wait for what can never be proven.
 func (t *Tracker) proved(p pendingProof, err error) {
 	now := t.opts.clock.Now()
 	t.mu.Lock()
@@ -326,7 +326,7 @@ func outcomeOf(err error) string {
 	return "Unknown"
 }
 
-// shownStale notes that the server has what the cache of s lacks, for the owners that wait for a proof of it.
+// shownStale notes, for the owners that wait for a proof of s, that its cache is stale.
 func (c *Controller) shownStale(s *Source) {
 	if c.demandOn(s) == nil {
 		return

@@ -12,8 +12,8 @@ import (
 )
 
 // Run wakes parked owners and guards them with the safety timer until ctx is
-// done, and returns when its goroutines have ended. Owners are parked only while
-// it runs; those still parked at the end are woken, so that none is lost.
+// done, and returns when its goroutines have ended. The tracker parks owners only while
+// it runs; at the end it wakes those that are still parked, so that none is lost.
 // It must not be called twice at a time.
 func (t *Tracker) Run(ctx context.Context) {
 	t.mu.Lock()
@@ -65,10 +65,10 @@ func (t *Tracker) runWaker(ctx context.Context) {
 	}
 }
 
-// drainLimit bounds what one hold of the lock works off (some 100 µs).
+// drainLimit bounds how many records are handled before the lock is given up (some 100 µs).
 const drainLimit = 4096
 
-// wakePass works off every line that passed its gate, then calls whom it freed.
+// wakePass handles every line that passed its gate, then wakes the owners that it freed.
 func (t *Tracker) wakePass() {
 	now := t.opts.clock.Now()
 	var checks []deleteCheck
@@ -121,7 +121,7 @@ func (t *Tracker) settleReached(l *line, pos version, now time.Time) {
 	t.batch = t.batch[:0]
 }
 
-// tellObserved tells Metrics what the wake pass has left. Only the waker touches observed.
+// countObserved gives Metrics what the wake pass has left. Only the waker touches observed.
 func (t *Tracker) countObserved() {
 	for _, o := range t.observed {
 		o.count(t.opts.Metrics)

@@ -66,7 +66,7 @@ func (t *Tracker) tick() {
 		if s.hopeless(now) {
 			t.abandon(s, now)
 		}
-		// The server answers, and yet no list comes: its objects cannot be read.
+		// The server answers fences, and yet no list comes: its objects cannot be read.
 		if !s.answering.IsZero() && now.Sub(s.answering) >= maxWait && (s.outdated || s.doubted) {
 			t.trustAnyway(s, "because the server answers no list")
 		}
@@ -85,11 +85,11 @@ func (t *Tracker) tick() {
 	t.mu.Unlock()
 }
 
-// report has the owners told that have waited for reportAfter, some in each tick: of many that wait, few suffice to know why.
+// report reports the owners that have waited for reportAfter, some in each tick: of many that wait, a few show why.
 func (c *Controller) report(now time.Time) {
 	t := c.t
 	if len(t.notes) > maxNotes/2 {
-		return // What was told before is not done yet.
+		return // Earlier reports are not done yet.
 	}
 	var reports []Wait
 	more := 0
@@ -125,14 +125,14 @@ func (c *Controller) report(now time.Time) {
 	}
 }
 
-// hopeless says that no proof has come for MaxWait and none is to be expected.
+// hopeless says that no proof has come for maxWait and none can come.
 func (s *Source) hopeless(now time.Time) bool {
 	unprovable := s.t.opts.Fencer == nil || s.unprovable
 	return unprovable && now.Sub(s.lastAnswer) >= maxWait
 }
 
-// abandon lets owners go that were parked for MaxWait with nothing provable: being
-// stuck is as bad as being stale. They get what upstream would have given them.
+// abandon lets owners go that were parked for maxWait while nothing could be proven: being
+// stuck is as bad as being stale. They get what upstream would give them.
 func (t *Tracker) abandon(s *Source, now time.Time) {
 	if !s.usable() && now.Sub(s.blockedSince) >= maxWait {
 		t.trustAnyway(s, "because the server gives no proof")
@@ -150,7 +150,7 @@ func (t *Tracker) abandon(s *Source, now time.Time) {
 		o.release(r)
 		t.finish(o, outcomeAbandoned, now)
 		if abandoned%drainLimit == 0 {
-			t.mu.Unlock() // Others get their turn.
+			t.mu.Unlock() // For others to get the lock.
 			t.mu.Lock()
 		}
 	}
@@ -159,7 +159,7 @@ func (t *Tracker) abandon(s *Source, now time.Time) {
 	}
 }
 
-// trustAnyway ends what holds a store's readers.
+// trustAnyway lets controllers use a store.
 func (t *Tracker) trustAnyway(s *Source, why string) {
 	t.info("Using a cache that may predate a rewind, "+why, "resource", s.resource.String())
 	s.floor, s.trustedAnyway = version{}, s.outdated || s.doubted

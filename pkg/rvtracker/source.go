@@ -13,7 +13,7 @@ import (
 )
 
 // Store is what the tracker needs of an informer's store; client-go's
-// cache.Store and cache.Indexer have it. The dynamic type must be comparable.
+// cache.Store and cache.Indexer implement it. The dynamic type must be comparable.
 type Store interface {
 	// LastStoreSyncResourceVersion is the RV that the store has reached.
 	LastStoreSyncResourceVersion() string
@@ -21,7 +21,7 @@ type Store interface {
 	GetByKey(key string) (item any, exists bool, err error)
 }
 
-// observable is the optional face of a store of our patched client-go. fn is
+// observable is what a store of our patched client-go implements besides. fn is
 // called in order after each change was applied, outside the store's lock.
 type observable interface {
 	AddResourceVersionObserver(fn func(resourceVersion string))
@@ -37,16 +37,16 @@ type Source struct {
 	store    Store
 	hooked   bool
 	pollMu   sync.Mutex
-	// replacing: what the store shows next is a list's, and it was held or doubted before.
+	// replacing: a list is about to replace the content, and the store was outdated or doubted before.
 	replacing atomic.Bool
 
 	// Guarded by Tracker.mu.
 	epoch   uint64
-	blocked bool // as last told to users
+	blocked bool // as users have counted it
 	users   []*Controller
 	side    []*record
 	records int
-	// live is the highest RV that the server was seen at in this epoch, by fences, writes and bookmarks.
+	// live is the highest RV of the server that fences, writes and bookmarks have shown in this epoch.
 	live version
 
 	needFence    bool
@@ -63,8 +63,8 @@ type Source struct {
 	proving      bool // a proof of the store is under way, or may not begin yet
 	proofPace    *rate.Limiter
 	proofErr     error     // of the last proof
-	shown        bool      // to be stale, by a proof since the last good one
-	givenUp      bool      // no proof came within MaxRelistHold, and none has since
+	shown        bool      // to be stale, by a proof since the last one that succeeded
+	givenUp      bool      // no proof has come within relistLimits, nor since
 	proofAfter   time.Time // when it is given up: not before this
 	doubt        doubt
 	// wentBack: the store has gone back, when backSeq fences had begun, and none begun since has proved no rewind.
@@ -73,13 +73,12 @@ type Source struct {
 
 	relists   pace      // of this resource alone, after rewinds
 	relistDue time.Time // when to ask for a list again
-	// unregistered: it is no longer one of the tracker's sources.
+	// unregistered: it is not among the tracker's sources.
 	unregistered bool
 }
 
-// Observe tells that the store has applied everything up to rv. For stores of
-// our client-go the tracker plugs it in by itself; otherwise call it only where
-// the store's order is known. It is meant for the informer's goroutine: it never
+// observe notes that the store has applied everything up to rv. Register adds it as an observer to stores of
+// our client-go; other stores are polled. It runs on the informer's goroutine: it never
 // blocks on a waiter and does not allocate for RVs of up to 19 digits.
 func (s *Source) observe(rv string) {
 	lo, ok := parseFast(rv)
@@ -107,7 +106,7 @@ func (s *Source) observe(rv string) {
 	}
 }
 
-// showReplaced notes that the store shows what beginReplace has announced.
+// showReplaced notes that the store shows the list that beginReplace has announced.
 func (s *Source) showReplaced() {
 	if s.replacing.Swap(false) {
 		s.replaced = s.outdated || s.doubted
@@ -139,7 +138,7 @@ func (s *Source) move(v version) {
 	was := s.pos()
 	back := v.less(was)
 	if back && s.usable() {
-		// What it had passed was seen, whether or not the waker has come to it.
+		// It has passed these records, even if the waker has not handled them yet.
 		s.t.settleReached(&s.line, was, s.t.opts.clock.Now())
 	}
 	s.set(v)
@@ -149,14 +148,14 @@ func (s *Source) move(v version) {
 	}
 }
 
-// regress: the store went back from was. That alone does not tell a rewound
-// server from a relist served by one that lags, so nothing is dropped: everything
-// that reads this store waits until it is back where it was, and a fence is asked
-// for at once to tell the two apart.
+// regress: the store went back from was. Either the server's RVs went backward, or
+// an apiserver that lags has answered a relist. So the tracker drops nothing: every owner
+// that reads this store waits until it is back where it was, and the tracker takes a fence
+// at once to find out.
 func (s *Source) regress(was version) {
 	s.t.opts.Metrics.Regression(s.resource)
 	if s.outdated {
-		// The relist that was waited for after a rewind.
+		// It is the relist that owners have waited for after a rewind.
 		s.settleLocked()
 		s.setGate()
 		return
@@ -172,12 +171,12 @@ func (s *Source) regress(was version) {
 		"from", was.String(), "to", s.pos().String())
 }
 
-// settleLocked keeps the users' count of unusable sources in step.
+// settleLocked keeps the users' counts of unusable sources correct.
 func (s *Source) settleLocked() {
-	held, heldAt := s.outdated, s.outdatedAt
+	was, outdatedAt := s.outdated, s.outdatedAt
 	s.settle()
-	if held && !s.outdated && !s.pos().less(heldAt) {
-		s.relistedAhead(heldAt)
+	if was && !s.outdated && !s.pos().less(outdatedAt) {
+		s.relistedAhead(outdatedAt)
 	}
 	s.trust()
 	blocked := !s.usable()
@@ -197,19 +196,19 @@ func (s *Source) settleLocked() {
 	}
 }
 
-// relistedAhead: the store was held, and shows a list that does not lie before what it showed. It is of the new epoch if
-// that has grown so far, or had come before the rewind and was queued. A fence tells.
-func (s *Source) relistedAhead(heldAt version) {
+// relistedAhead: the store was outdated, and shows a list that is not below what it showed. Either the list is of the new epoch, and the
+// server has grown past that, or it came before the rewind and was queued. A fence shows which.
+func (s *Source) relistedAhead(outdatedAt version) {
 	switch {
 	case !s.reportsLists:
 		s.t.info("A cache went on after a rewind without a relist; changes in between may be missing", "resource", s.resource.String(),
-			"from", heldAt.String(), "to", s.pos().String())
+			"from", outdatedAt.String(), "to", s.pos().String())
 	case s.t.opts.Fencer != nil:
 		s.beDoubted(true)
 	}
 }
 
-// poll reads the RV of a store that does not report by itself.
+// poll reads the RV of a store that has no observers.
 func (s *Source) poll() {
 	if s.hooked {
 		return
@@ -235,7 +234,7 @@ func (s *Source) enter(r *record, v version) {
 // leave takes r out of heap and side.
 func (s *Source) leave(r *record) {
 	if r.idx < 0 && r.extra == nil && r.flags&flagForced == 0 {
-		return // It is in neither: the usual end, after the source has reached it.
+		return // It is in neither, as usual once the source has reached it.
 	}
 	if r.idx >= 0 {
 		s.heap.remove(r)

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// filterSize is a power of two, and large beside the owners that have writes in
-// flight at one time, so that an idle owner is told apart without the lock.
+// filterSize is a power of two, and large compared with the owners that have writes in
+// flight at one time, so that an idle owner is recognized without the lock.
 const filterSize = 512
 
 // ownerTable finds an owner by name. It is keyed by hash, owners of equal hash

@@ -37,16 +37,16 @@ type Tracker struct {
 	ready       []*owner // to be woken, on the waker's goroutine
 	spare       []*owner // ready's memory, reused
 	calls       []call   // to be made before that
-	deferring   bool     // during a wake pass: observations are told after it
+	deferring   bool     // during a wake pass: Metrics gets observations after it
 	observed    []observation
 	batch       []*record
-	relists     uint64 // of all sources, the first lists left out
+	relists     uint64 // of all sources, without first lists
 	spreads     pace
 	spreadDue   bool // it was too early for one
 	coresAsked  time.Time
 	// relistLimits are for how long owners wait at most for the proof that a cache is as new as a relist of another.
 	relistLimits Limits
-	notes        []func() // to be called on the teller's goroutine
+	notes        []func() // to be called on the goroutine for notes
 	notesLost    int
 }
 
@@ -112,8 +112,8 @@ func (t *Tracker) Register(resource schema.GroupResource, store Store) *Source {
 	return s
 }
 
-// hook is what a store of our client-go calls. Its observers cannot be taken away, and its informer goes on for ever
-// whether or not its resource is still served, so each store has one hook, for all sources that it ever gets.
+// hook is what a store of our client-go calls. Its observers cannot be removed, and its informer never ends, even if
+// its resource is not served any more. So each store has one hook, for all sources that it ever gets.
 type hook struct{ source atomic.Pointer[Source] }
 
 func (h *hook) observe(rv string) {
@@ -142,7 +142,7 @@ func (t *Tracker) kickSafety() {
 	}
 }
 
-// seen is called once for a record that its line has passed.
+// seen handles a record that its line has passed.
 func (t *Tracker) seen(r *record, now time.Time) {
 	if r.owner == nil {
 		t.call(r.extra.fn, nil)
@@ -165,7 +165,7 @@ func (t *Tracker) pass(r *record, now time.Time) {
 	r.flags &^= flagWrite | flagLower
 }
 
-// finish lets an owner without records go, waking it if it was parked.
+// finish removes an owner without records, and wakes it if it was parked.
 func (t *Tracker) finish(o *owner, outcome string, now time.Time) {
 	if o.n > 0 {
 		return
@@ -180,7 +180,7 @@ func (t *Tracker) finish(o *owner, outcome string, now time.Time) {
 	o.c.forget(o)
 }
 
-// observation is what Metrics is told of a write that the cache has seen, or of a wait that ended so.
+// observation is what Metrics gets for a write that the cache has seen, or for a wait that ended so.
 type observation struct {
 	c    *Controller
 	src  *Source
@@ -196,7 +196,7 @@ func (o observation) count(m Metrics) {
 	}
 }
 
-// observe tells Metrics, in a wake pass after it: finding a series takes longer than all the rest of a wake.
+// observe gives Metrics an observation, in a wake pass only after it: finding a series takes longer than all the rest of a wake.
 func (t *Tracker) observe(o observation) {
 	if t.deferring {
 		t.observed = append(t.observed, o)
@@ -205,8 +205,8 @@ func (t *Tracker) observe(o observation) {
 	o.count(t.opts.Metrics)
 }
 
-// wake has the waker call the owner's controller. It is kicked for the first only: it takes all that are
-// there when it comes.
+// wake has the waker call the owner's controller. Only the first owner kicks the waker, which takes all that are
+// ready then.
 func (t *Tracker) wake(o *owner) {
 	if len(t.ready) == 0 {
 		t.kick()

@@ -6,9 +6,9 @@ package rvtracker
 import "slices"
 
 // Unregister forgets a store and returns its source, or nil if it was not registered, or if a controller
-// still needs it. Nothing is asked or counted for the source from then on; who waits for it gets
-// errUnregistered. The store may still call Observe, to no effect. Registering it again makes a new source. It
-// must not be called while ForController is, for the same store.
+// still needs it. From then on the tracker neither takes fences nor counts anything for the source; waiters get
+// errUnregistered. The store may still call its observers, without effect. Register makes a new source for it.
+// Unregister must not run at the same time as ForController for the same store.
 func (t *Tracker) Unregister(store Store) *Source {
 	last := false
 	t.mu.Lock()
