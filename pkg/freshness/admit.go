@@ -15,44 +15,45 @@ import (
 )
 
 const (
-	// levelHold is the most that a rejection by API Priority and Fairness holds back.
+	// levelBackoff is for how long at most a rejection by API Priority and Fairness delays requests.
 	levelBackoff = 2 * time.Second
-	// outageShare of the time for which a resource has been refused is how long it is not asked
-	// again, up to maxOutageHold: a thousand broken definitions come to some 30 requests a second,
-	// and a resource that works again is noticed within that share of its outage. What is built in,
-	// and controllers wait for, are some tens of resources.
+	// outageShare of the time for which the server has refused a resource is the delay before the next
+	// request, up to maxOutageBackoff: a thousand broken definitions come to some 30 requests a second,
+	// and a resource that works again is noticed within that share of its outage. The built-in resources,
+	// for which controllers wait, are only some tens.
 	outageShare      = 0.06
 	maxOutageBackoff = 30 * time.Second
 	builtInBackoff   = 5 * time.Second
-	// authorizing is how many times in a row a 403 or 401 may be that of an apiserver that has just started and has
-	// not read its roles yet. It is asked again after errorHold then.
+	// authorizing is how many 403 or 401 in a row may come from an apiserver that has just started and has
+	// not read its roles yet. The next request follows after errorBackoff then.
 	authorizing = 10
-	// serving is for how long after a request that succeeded the server as a whole is taken to work.
+	// serving is for how long after a request has succeeded the server as a whole counts as working.
 	serving = 5 * time.Second
 
 	// maxPatience times Options.RequestTimeout is the longest that a request may take: enough for a server that needs 30 s.
 	maxPatience = 4
 
-	// Resources whose last request was refused share a third of the budget, and so many requests in
-	// flight: a third of those that kube-apiserver takes on one connection (100), or has seats for at
+	// Resources whose last request was refused share a third of the budget, and refusedSlots requests in
+	// flight: a third of what kube-apiserver accepts on one connection (100), or has seats for at
 	// the priority level of kube-controller-manager (98 of 600). The rest is for resources that work.
 	refusedShare = 3
 	refusedSlots = 32
 )
 
-// hold keeps the last failure of one kind of request of one resource. Guarded by the resource's mutex.
+// backoff keeps the last failure of one kind of request of one resource, and until when no such request is sent. Guarded by the
+// resource's mutex.
 type backoff struct {
 	until time.Time
 	f     *failure
 	row   int       // failures in a row
-	since time.Time // of the first refusal among these, as far as the server worked for others
-	// seq is the number of requests that were sent by then, of all resources. lost is true if none of
-	// any resource had been answered shortly before.
+	since time.Time // of the first refusal among these while the server worked for others
+	// seq is how many requests of all resources had been sent when it failed. lost is true if the server
+	// had answered none of them shortly before.
 	seq  uint64
 	lost bool
 }
 
-// get returns the failure that stands in for a request now, if one does.
+// get returns the failure that takes the place of a request now, if there is one.
 func (h *backoff) get(now time.Time) *failure {
 	if h.f == nil || !now.Before(h.until) {
 		return nil
@@ -65,7 +66,7 @@ func (h *backoff) get(now time.Time) *failure {
 // refused is true if the server, and not the way to it, has failed the last request.
 func (h *backoff) refused() bool { return h.f != nil && h.f.refusal }
 
-// set notes a failure, and for how long nobody asks again in vain: most limits what is added to what the server asks for.
+// set notes a failure, and how long to wait before the next request: most limits what is added to the server's Retry-After.
 func (h *backoff) set(now time.Time, f *failure, most time.Duration, t *traffic) {
 	seq, answered, succeeded := t.state()
 	h.row++
@@ -81,13 +82,13 @@ func (h *backoff) set(now time.Time, f *failure, most time.Duration, t *traffic)
 		grown := min(time.Duration(outageShare*float64(now.Sub(h.since))), most)
 		f.retryAfter = max(f.retryAfter, grown)
 	case f.reason == ReasonNoServer && h.row == 1:
-		// It was the connection. The next request makes a new one.
+		// The connection broke. The next request makes a new one.
 		f.retryAfter = 0
 	}
 	h.f, h.until = f, now.Add(f.retryAfter)
 }
 
-// reconnected is true if it was the connection that broke, and there is one again.
+// reconnected is true if the connection broke, and there is one again.
 func (h *backoff) reconnected(t *traffic) bool {
 	return h.f != nil && h.f.reason == ReasonNoServer && h.lost && t.answeredSince(h.seq)
 }
@@ -96,7 +97,7 @@ func (h *backoff) reconnected(t *traffic) bool {
 type traffic struct {
 	mu   sync.Mutex
 	sent uint64
-	// answered is the latest request that got an answer, whatever it said.
+	// answered is the latest request that got any answer.
 	answered              uint64
 	answeredAt, succeeded time.Time
 	// levels of API Priority and Fairness that have rejected a request, by UID.
@@ -134,7 +135,7 @@ func (t *traffic) ended(seq uint64, now time.Time, f *failure) {
 	}
 }
 
-// reject has all wait for a moment whose requests are of the level that has rejected one.
+// reject delays all requests of the priority level that has rejected one.
 func (t *traffic) reject(now time.Time, f *failure) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,10 +159,10 @@ func (t *traffic) rejected(now time.Time, level string) *failure {
 	return f
 }
 
-// builtIn is true for what kube-apiserver itself serves: nothing behind it can have answered.
+// builtIn is true for what kube-apiserver itself serves: no other server can have answered.
 func builtIn(gvr schema.GroupVersionResource) bool { return scheme.Scheme.IsGroupRegistered(gvr.Group) }
 
-// turn is a request that may be sent. Whoever was admitted calls end.
+// turn is a request that may be sent. The caller of admit must call its end.
 type turn struct {
 	r       *resource
 	backoff *backoff
@@ -170,10 +171,10 @@ type turn struct {
 	slot    bool // of refusedSlots
 }
 
-// admit decides whether a request may be sent now. A 429 is of its resource alone: kube-apiserver also
-// answers it for one whose watch cache is not ready, as that of a custom resource whose conversion
+// admit decides whether a request may be sent now. A 429 concerns its resource alone: kube-apiserver also
+// answers it for a resource whose watch cache is not ready, such as a custom resource whose conversion
 // webhook is down, for as long as that lasts and with a Retry-After of up to 30 s. Only a rejection by
-// API Priority and Fairness is of all requests of its priority level.
+// API Priority and Fairness concerns all requests of its priority level.
 func (p *Prover) admit(ctx context.Context, h *backoff, r *resource) (*turn, *failure) {
 	now := time.Now()
 	r.mu.Lock()
@@ -225,8 +226,8 @@ func take(ctx context.Context, budget *rate.Limiter) *failure {
 	}
 }
 
-// enterRefused takes a token and a slot of those that resources share which were refused. While
-// nothing works there is nobody to keep the slots for.
+// enterRefused takes a token and a slot of those that refused resources share. While the server answers no
+// resource, there is none for which to keep the slots.
 func (t *turn) enterRefused(ctx context.Context, now time.Time) *failure {
 	p := t.r.p
 	if f := take(ctx, p.refusedBudget); f != nil {
@@ -248,9 +249,9 @@ func (t *turn) enterRefused(ctx context.Context, now time.Time) *failure {
 	}
 }
 
-// bePatient gives the next request of a built-in resource twice the time if this one had too little, until one needs less
-// than half of what all get. What is behind a webhook or another server may hang for ever, and in numbers. It must be called
-// with mu held.
+// bePatient gives the next request of a built-in resource twice the time if this one took too long, until one needs less
+// than half of the usual time. It does not for resources behind a webhook or another server: many of them may hang without end. mu
+// must be held.
 func (r *resource) bePatient(took time.Duration, f *failure) {
 	usual := r.p.opts.RequestTimeout
 	switch had := max(r.patience, usual); {
@@ -268,7 +269,7 @@ func (t *turn) leave() {
 	}
 }
 
-// end notes how the request ended, so that nobody asks again in vain.
+// end notes how the request ended, for the next one to wait if it would fail, too.
 func (t *turn) end(f *failure) {
 	t.leave()
 	p := t.r.p

@@ -18,17 +18,16 @@ import (
 )
 
 const (
-	// errorHold is how long a resource is not asked again after an error without a
-	// Retry-After, so that callers that meet a broken server one after another do not
-	// each send a request.
+	// errorBackoff is the delay after an error without a Retry-After, so that callers that meet a broken server
+	// one after another do not each send a request.
 	errorBackoff = time.Second
-	// refusedHold is the same for what only an operator can change.
+	// refusedBackoff is the delay after an error that only an operator can mend.
 	refusedBackoff = 10 * time.Second
-	// maxHold bounds what a server can ask for.
+	// maxBackoff bounds what a server can ask for.
 	maxBackoff = time.Minute
 )
 
-// classify maps the error of a request to a reason. It is never evidence of anything.
+// classify maps the error of a request to a reason. An error is never evidence about a cache.
 func classify(err error, headers http.Header) *failure {
 	f := &failure{reason: reasonOf(err), err: readable{err}}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
@@ -42,8 +41,8 @@ func classify(err error, headers http.Header) *failure {
 	}
 	overload := f.reason == reasonThrottled && apierrors.IsUnexpectedServerError(err)
 	if f.reason == reasonThrottled {
-		// API Priority and Fairness names the level in every answer, but rejects by plain text: what
-		// storage and handlers refuse is a Status. A server behind kube-apiserver may reject in the same
+		// API Priority and Fairness names the level in every answer, but rejects in plain text, whereas
+		// storage and handlers answer with a Status. A server behind kube-apiserver may reject in the same
 		// way; see builtIn.
 		f.level = headers.Get(flowcontrol.ResponseHeaderMatchedPriorityLevelConfigurationUID)
 		f.overload = overload && f.level != ""
@@ -67,14 +66,14 @@ func refusal(format string, args ...any) *failure {
 	return &failure{reason: reasonServerError, retryAfter: errorBackoff, refusal: true, err: fmt.Errorf(format, args...)}
 }
 
-// maxText is how much of a server's text is told, in bytes; maxLevel is the longest UID that is taken for one.
+// maxText is how many bytes of a server's text are shown; maxLevel is the longest text that counts as a UID.
 const (
 	maxText  = 512
 	maxLevel = 64
 )
 
-// readable tells an error that has text of the server in it, which may be anything: in one line, without
-// control characters, and not for ever.
+// readable shows an error that has text of the server in it, which may be anything: in one line, without
+// control characters, and cut to maxText.
 type readable struct{ err error }
 
 // Error implements error.

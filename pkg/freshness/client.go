@@ -31,8 +31,8 @@ const (
 	acceptWatch = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 )
 
-// client sends metadata-only reads, each once: whether and when to ask again is for
-// the prover to say, so client-go's own retries and limits are off.
+// client sends metadata-only reads, each once: the prover decides whether and when to ask again,
+// so client-go's own retries and limits are off.
 type client struct {
 	rest   rest.Interface
 	budget *rate.Limiter
@@ -54,8 +54,8 @@ func newClient(o Options, b *rate.Limiter) (*client, error) {
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	config.AcceptContentTypes, config.ContentType = "", "application/json"
 	if config.Dial == nil && config.Transport == nil {
-		// A connection of its own: one that is half open under the informers' watches must
-		// not take the fences with it.
+		// A connection of its own: if that of the informers' watches is half open, fences must
+		// still work.
 		config.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
 	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return observer{rt} })
@@ -79,7 +79,7 @@ func (c *client) list(ctx context.Context, gvr schema.GroupVersionResource, limi
 	return c.readList(ctx, gvr, req, most)
 }
 
-// nobody is a name that no object and no namespace has.
+// noName is a name that no object and no namespace has.
 const noName = "fresh-kcm-fence"
 
 // listNothing is a consistent read that brings the collection's RV and no object, so that it costs
@@ -156,14 +156,14 @@ func collectionPath(gvr schema.GroupVersionResource) []string {
 	return []string{"apis", gvr.Group, gvr.Version, gvr.Resource}
 }
 
-// What is read of an answer at most, decompressed. A fence may bring one object's metadata, or a whole one in JSON.
+// How many bytes of an answer are read at most, decompressed. A fence may bring one object's metadata, or a whole object in JSON.
 const (
 	maxFence = 8 << 20
 	maxPage  = 64 << 20
 	maxWatch = 64 << 20
 )
 
-// exchange is one request and what the caller is told of its answer.
+// exchange is one request and what the caller learns of its answer.
 type exchange struct {
 	limit    int
 	headers  http.Header

@@ -16,13 +16,13 @@
 //   - Stale means: changes that the server had committed are shown to be missing.
 //   - Everything else is Unknown, with a Reason, and means neither.
 //   - What is proven already costs no request. Otherwise one fence per resource is in
-//     flight, shared by all who asked for a time before it was sent; and one quiet
-//     proof. All waits are bounded, and a caller whose context ends leaves alone.
+//     flight, shared by all callers that asked for a time before it was sent; and one quiet
+//     proof. All waits are bounded, and the end of a caller's context ends nothing for the others.
 //   - Requests come from a budget, a user agent and a connection of their own.
-//   - A resource that is refused, with whatever Retry-After, holds itself alone, for longer the longer
+//   - A resource that the server refuses, with whatever Retry-After, delays its own requests alone, for longer the longer
 //     that lasts, and such resources together have a third of the budget and 32 requests in flight.
-//     Only a rejection by API Priority and Fairness holds all of its priority level, for 2 s at most.
-//   - What is read of an answer is limited in bytes, pages and time. The text of errors is one line
+//     Only a rejection by API Priority and Fairness delays all requests of its priority level, for 2 s at most.
+//   - The prover reads a limited number of bytes and pages of an answer, for a limited time. The text of errors is one line
 //     without control characters, whatever the server said.
 //   - All methods may be called concurrently. After Close no goroutine is left.
 //
@@ -30,13 +30,13 @@
 //
 // RVs are etcd's, common to all resources. The store of a resource in which nothing
 // happens stands still while fences move on, without anything being missing. If a
-// busy cache does not confirm within 250 ms, a quiet proof decides:
+// busy cache does not pass the fence within 250 ms, a quiet proof decides:
 //
 //   - A small collection is listed (metadata, paged, consistent) and compared with the
 //     store, which must not move meanwhile. Sound if each item listed is in the store
 //     with its UID and either the RV listed or one past the list's, and each item that
-//     only the store has is past the list's RV: the store's content of each object is
-//     then that of the list or newer. An item that the store lacks counts as missing, since a store that had
+//     only the store has is past the list's RV: the store then has each object
+//     as listed or newer. An item that the store lacks counts as missing, since a store that had
 //     seen its deletion would have passed the list's RV. An object made and deleted
 //     within the lag is in neither, so the proof holds only while the store stands
 //     still (Proof.Exact).
@@ -47,11 +47,11 @@
 //
 // # RVs that go backward
 //
-// Whether the server was rewound (etcd restored), and whether the cache was relisted since, the cache's rvtracker.Source
-// alone judges: it notes what is known before a fence is sent, and is told each answer first. Fences and proofs are of one
-// epoch of the source and void in the next, and void when it does not trust the cache any more, as when another resource was
-// rewound. Until it does again, the cache, which may show a history that no longer exists, proves nothing, unless it equals a
-// list that it is not past.
+// The cache's rvtracker.Source alone judges whether the server's RVs went backward (etcd restored), and whether the cache has relisted
+// since: it notes what is known before a fence is sent, and gets each answer first. Fences and proofs are of one
+// epoch of the source. They are void in the next epoch, and when the source does not trust the cache, as after a rewind of another
+// resource. Until the source trusts it again the cache may show a history that does not exist any more, and proves nothing, unless it
+// equals a list that it is not past.
 //
 // # What a cache must be
 //

@@ -13,7 +13,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
-// fencer takes the tracker's fences, of resources whose cache is registered.
+// fencer takes the tracker's fences of resources whose cache is registered.
 type fencer struct{ p *Prover }
 
 // Fencer returns the prover in the form that rvtracker.Options.Fencer wants.

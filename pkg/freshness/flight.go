@@ -14,7 +14,7 @@ import (
 // Guarded by the resource's mutex.
 type lane[T any] struct{ current *flight[T] }
 
-// flight is work shared by everybody whose question its answer covers.
+// flight is work that all callers share whose question its answer covers.
 type flight[T any] struct {
 	mu   *sync.Mutex
 	at   time.Time // zero until begun; guarded by mu
@@ -22,7 +22,7 @@ type flight[T any] struct {
 	val  T // set before done is closed
 }
 
-// begin notes the time that the answer will be good for. Whoever joined before asked
+// begin notes the time for which the answer will be good. Callers that joined before asked
 // for an earlier one.
 func (f *flight[T]) begin(at time.Time) {
 	f.mu.Lock()
@@ -32,7 +32,7 @@ func (f *flight[T]) begin(at time.Time) {
 
 // share returns the answer of a flight that covers asOf, starting one if need be. If
 // the one in flight has begun too early, it waits for the next, which all later
-// callers share. known is asked first, with the resource's mutex held, and whenever lookAgain says so: the answer may have
+// callers share. It calls known first, with the resource's mutex held, and after each lookAgain, because the answer may have
 // come since the caller looked. An error means that the caller's context has ended, or
 // errClosed.
 func share[T any](ctx context.Context, r *resource, l *lane[T], asOf time.Time, known func() (T, bool), work func(ctx context.Context, f *flight[T]) T) (T, error) {
@@ -78,14 +78,14 @@ func share[T any](ctx context.Context, r *resource, l *lane[T], asOf time.Time, 
 	}
 }
 
-// awaited reports whether somebody waits for a proof.
+// awaited reports whether a caller waits for a proof.
 func (r *resource) awaited() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed != nil && r.view != nil
 }
 
-// lookAgain has those who wait for a flight look whether they need it any longer.
+// lookAgain has the callers that wait for a flight check whether they still need it.
 func (r *resource) lookAgain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

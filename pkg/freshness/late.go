@@ -9,32 +9,32 @@ import (
 )
 
 const (
-	// watchSlack is how long after its timeoutSeconds a watch is given up on. It is doubled up to maxWatchSlack while
+	// watchSlack is how long after its timeoutSeconds the prover gives up on a watch. It doubles up to maxWatchSlack while
 	// watches bring nothing in time: events may be late for as long as a server is slow.
 	watchSlack    = 2 * time.Second
 	maxWatchSlack = time.Minute
-	// lateFor is how long no watch is tried again of a collection that can be listed instead.
+	// lateFor is for how long a collection is listed instead, if it can be.
 	lateFor = time.Minute
-	// listShare is how long a collection that is not small is not listed again, for each of its objects: a thousand of
-	// them a second at most.
+	// listShare times the number of objects is the least time between two lists of a collection that is not small: at most a
+	// thousand objects a second.
 	listShare = time.Millisecond
 )
 
-// lateness is what watches that were opened, and brought no bookmark in time, have shown. Lists may be prompt all the same.
+// lateness is what watches have shown that opened and brought no bookmark in time. Lists may still be prompt.
 type lateness struct {
 	until  time.Time
 	slack  time.Duration // 0: the usual
 	listed time.Time
 }
 
-// slack is how long after its timeoutSeconds the next watch is given up on.
+// slack is how long after its timeoutSeconds the prover gives up on the next watch.
 func (r *resource) slack() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return max(watchSlack, r.late.slack)
 }
 
-// cameLate notes how a watch that was opened has ended.
+// cameLate notes how a watch has ended that had opened.
 func (r *resource) cameLate(f *failure, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +55,7 @@ func (r *resource) eventsAreLate() bool {
 	return time.Now().Before(r.late.until)
 }
 
-// listAgain refuses to list a collection of n objects again so soon.
+// listAgain fails if a collection of n objects was listed too recently.
 func (r *resource) listAgain(n int) *failure {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,14 +10,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// WatchSeconds is timeoutSeconds of a quiet proof's watch: the shortest that kube-apiserver sends a bookmark on before it ends it.
+// WatchSeconds is timeoutSeconds of a quiet proof's watch: the shortest for which kube-apiserver sends a bookmark before it ends the watch.
 const WatchSeconds = 3
 
 const (
 	// budgetWait is how long a request may wait for the budget.
 	budgetWait = time.Second
-	// confirmWait is how long a busy cache is given to pass a fence before a quiet proof
-	// is tried, and to catch up before it is called stale.
+	// passWait is how long the prover waits for a busy cache to pass a fence before it tries a quiet proof,
+	// and to catch up before it calls the cache stale.
 	passWait = 250 * time.Millisecond
 )
 
@@ -32,16 +32,16 @@ type Options struct {
 	// 60 resources every 5 s and as much again. A list proof takes one for each page.
 	QPS   float64
 	Burst int
-	// RequestTimeout bounds each fence and each page of a list; default 10 s. A built-in resource that needs longer is
-	// given up to four times as much.
+	// RequestTimeout bounds each fence and each page of a list; default 10 s. A built-in resource that needs longer
+	// gets up to four times as much.
 	RequestTimeout time.Duration
-	// SmallCollection is up to how many objects in the cache the quiet proof is a list;
+	// SmallCollection is the largest number of objects in a cache for which the quiet proof is a list;
 	// default 500, negative for never.
 	SmallCollection int
 
-	// Namespaced says whether a resource is, and whether that is known. If it is, a fence
-	// of a collection that is not empty asks for no object: some hundred bytes however
-	// large the metadata are. Without it a fence brings one object.
+	// Namespaced says whether a resource is namespaced, and whether that is known. If it is known, a fence
+	// of a collection that is not empty asks for no object: the answer has some hundred bytes however
+	// large the metadata are. Otherwise a fence brings one object.
 	Namespaced func(resource schema.GroupVersionResource) (namespaced, known bool)
 }
 

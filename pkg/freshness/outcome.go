@@ -17,7 +17,7 @@ type Fence struct {
 	ResourceVersion string
 	// TakenAt is the local time just before the request was sent.
 	TakenAt time.Time
-	// Epoch of the cache's source that the answer is of: the RVs of fences of two epochs do not compare.
+	// Epoch of the cache's source to which the answer belongs: RVs of two epochs cannot be compared.
 	Epoch uint64
 }
 
@@ -59,7 +59,7 @@ const (
 	reasonThrottled Reason = "Throttled"
 	// reasonTooLargeRV: the server said 504, it has not seen the RV yet. See RetryAfter.
 	reasonTooLargeRV Reason = "TooLargeRV"
-	// reasonGone: the server said 410, its history does not reach back to the cache.
+	// reasonGone: the server said 410, its history does not go back to the cache's RV.
 	reasonGone Reason = "Gone"
 	// ReasonForbidden: the server said 401 or 403.
 	ReasonForbidden Reason = "Forbidden"
@@ -73,7 +73,7 @@ const (
 	reasonBudgetSpent Reason = "BudgetSpent"
 	// reasonNoBookmark: the watch ended without a bookmark at the fence.
 	reasonNoBookmark Reason = "NoBookmark"
-	// ReasonRewind: the server's RVs went backward and the cache has not followed yet.
+	// ReasonRewind: the server's RVs went backward and the cache has not relisted yet.
 	ReasonRewind Reason = "Rewind"
 	// ReasonRegressed: the cache went back to an older RV during the proof.
 	ReasonRegressed Reason = "Regressed"
@@ -99,49 +99,49 @@ type Proof struct {
 	// had the missing changes then or before.
 	At time.Time
 	// ResourceVersion, if Proven: the RV that a cache, or an event handler, must have
-	// passed for the proof to hold for it. The registered cache has. If Stale: the lowest
-	// RV that is known to be missing, above the cache's; until the cache has passed it, asking again is
-	// useless. If Unknown for reasonGone: once the cache has passed it, asking again is worthwhile before RetryAfter.
+	// passed for the proof to be valid for it. The registered cache has. If Stale: the lowest
+	// RV that is known to be missing, above the cache's; do not ask again until the cache has
+	// passed it. If Unknown for reasonGone: once the cache has passed it, ask again even before RetryAfter.
 	ResourceVersion string
-	// Exact, if Proven, is true for a list proof of a cache that stands still: it holds
+	// Exact, if Proven, is true for a list proof of a cache that stands still: it is valid
 	// while the cache stays at just that RV.
 	Exact bool
 
 	// Ahead, if Proven by a watch, is the RV of a change after At that the watch has shown, and
-	// that the cache, too, should have a moment later. It may be empty.
+	// that the cache should show a moment later. It may be empty.
 	Ahead string
 
 	// Events, if Stale, is how many changes (methodWatch) or objects (methodList) are
 	// missing, at least.
 	Events int
-	// Lost, if Stale, says that a cache which has passed what it lacks lacks it still, by a list: no watch will bring it.
+	// Lost, if Stale, says that by a list the cache lacks a change that it has passed: no watch will bring it.
 	Lost bool
 	// RVs, if Stale, is how far the cache's RV is behind the server's, in changes to any
 	// resource; 0 if they do not fit in 64 bits.
 	RVs uint64
-	// AtLeast, if Stale, is a lower bound on the age of the cache: for so long it has
-	// lacked something.
+	// AtLeast, if Stale, is a lower bound on the age of the cache: it has lacked
+	// something for that time.
 	AtLeast time.Duration
 
 	// Reason, if Unknown.
 	Reason Reason
-	// RetryAfter, if Unknown, is how long asking again is in vain; 0 if not known.
+	// RetryAfter, if Unknown, is how long to wait before asking again; 0 if not known.
 	RetryAfter time.Duration
 	// Err, if Unknown, is the cause. It may be nil.
 	Err error
 	// StaleAt, if Unknown, is when the cache was last shown to lack a change that it has not passed since: it is stale, whatever the
-	// server has now. It is zero if that is not known.
+	// server has now. Zero: not known.
 	StaleAt time.Time
 }
 
 // Fresh is true only if the outcome is Proven.
 func (p Proof) Fresh() bool { return p.Outcome == Proven }
 
-// hopelessAfter is for how long a 403 or 401 may be that of an apiserver that has just started and has not read its
+// hopelessAfter is for how long a 403 or 401 may come from an apiserver that has just started and has not read its
 // roles yet.
 const hopelessAfter = 30 * time.Second
 
-// Hopeless reports whether asking again will not help, for a proof that was asked for first at asked.
+// Hopeless reports that asking again will not help, for a proof that was first asked for at asked.
 func (p Proof) Hopeless(asked time.Time) bool {
 	if p.Outcome != Unknown {
 		return false
@@ -169,11 +169,11 @@ func (p Proof) String() string {
 // errNotRegistered is wrapped when a resource has no cache registered.
 var errNotRegistered = errors.New("no cache registered")
 
-// Error is a fence that failed. It says nothing about the cache.
+// Error is the error of a fence. It says nothing about the cache.
 type Error struct {
 	Resource schema.GroupVersionResource
 	Reason   Reason
-	// RetryAfter is how long asking again is in vain; 0 if not known.
+	// RetryAfter is how long to wait before asking again; 0 if not known.
 	RetryAfter time.Duration
 	Err        error
 }
@@ -186,19 +186,19 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// failure is an inconclusive end of a request.
+// failure is the end of a request that shows nothing.
 type failure struct {
 	reason     Reason
 	retryAfter time.Duration
 	err        error
-	// awaits, unless empty, is the RV at which the store makes asking again worthwhile, however soon that is.
+	// awaits, unless empty, is the RV of the store at which to ask again, however soon that is.
 	awaits string
-	// refusal is true if the server would not or could not answer about the resource.
+	// refusal is true if the server refused, or failed, to answer for the resource.
 	refusal bool
 	// overload is true for a rejection by API Priority and Fairness, of the priority level with the UID level.
 	overload bool
 	level    string
-	// again is true for an earlier failure that stands in for a request.
+	// again is true for an earlier failure that took the place of a request.
 	again bool
 }
 

@@ -12,25 +12,25 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
-// Patience is how, and for how long, a proof is waited for.
+// Patience is how, and for how long, to wait for a proof.
 type Patience struct {
 	// Limits count from Since.
 	Limits rvtracker.Limits
 	Since  time.Time
-	// Prove asks for a proof, and Pause returns when it may be worth asking again, or its context ends.
+	// Prove asks for a proof. Pause returns when another try may succeed, or its context ends.
 	Prove func(ctx context.Context, resource schema.GroupResource, asOf time.Time) Proof
 	Pause func(ctx context.Context, resource schema.GroupResource, proof Proof)
-	// Cut has a request that is not answered by then be given up at the limit.
+	// Cut ends a request that is not answered at the limit.
 	Cut bool
-	// Uncounted, unless nil, says of an answer that the time up to it does not count.
+	// Uncounted, unless nil, says whether the limits start again after an answer.
 	Uncounted func(Proof) bool
-	// Waiting, unless nil, is called before each pause. If it is false nobody waits for the proof any more.
+	// Waiting, unless nil, is called before each pause. If it returns false the wait ends.
 	Waiting func(Proof) bool
 }
 
-// ProvenWithin waits until the cache of a resource is proven as of a time, and returns the proof. It returns the last answer without one
-// once nothing can ever be proven, the limit is reached, nobody waits any more, or ctx ends. What was shown to be stale counts as stale until
-// it is proven, whatever fails meanwhile.
+// ProvenWithin waits until the cache of a resource is proven as of a time, and returns the proof. It returns the last answer, which proves
+// nothing, once nothing can ever be proven, the limit is reached, Waiting returns false, or ctx ends. A cache that was shown to be stale
+// counts as stale until it is proven, whatever fails meanwhile.
 func (p *Patience) ProvenWithin(ctx context.Context, resource schema.GroupResource, asOf time.Time) Proof {
 	asked, last := time.Now(), Proof{}
 	for {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Known is the newest proof that holds for the registered cache, if there is one. If there is none because resource versions went
-// backward and the cache was not relisted since, the reason says so. It costs no request.
+// Known is the newest valid proof of the registered cache, if there is one. If there is none because resource versions went
+// backward and the cache has not relisted since, the reason says so. It costs no request.
 func (p *Prover) Known(gvr schema.GroupVersionResource) (Proof, bool) {
 	r := p.registered(gvr)
 	if r == nil {
@@ -26,8 +26,8 @@ func (p *Prover) Known(gvr schema.GroupVersionResource) (Proof, bool) {
 	return proof, ok
 }
 
-// Confirm gives the cache up to wait to pass a fence that was taken at or after asOf. It reports false if
-// it did not, and at once if the cache stands where the last quiet proof found it. It costs no request.
+// AwaitFence waits for up to wait until the cache passes a fence that was taken at or after asOf. It returns false if
+// the cache did not, and at once if it stands where the last quiet proof found it. It costs no request.
 func (p *Prover) AwaitFence(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time, wait time.Duration) (Proof, bool) {
 	r := p.registered(gvr)
 	if r == nil {
@@ -42,8 +42,8 @@ func (p *Prover) AwaitFence(ctx context.Context, gvr schema.GroupVersionResource
 	return r.lookup(asOf, methodWait)
 }
 
-// ProveAtOnce is Prove for who expects that the cache will not confirm a fence soon, or cannot wait for that:
-// a small collection is listed and compared with the cache at once. So it costs one request, if nothing is
+// ProveAtOnce is Prove for a caller that does not expect the cache to pass a fence soon, or cannot wait for that:
+// it lists a small collection and compares it with the cache at once. So it costs one request, if nothing is
 // known already.
 func (p *Prover) ProveAtOnce(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time) (Proof, error) {
 	r := p.registered(gvr)
@@ -57,15 +57,15 @@ func (p *Prover) ProveAtOnce(ctx context.Context, gvr schema.GroupVersionResourc
 }
 
 const (
-	// few is up to how many objects a list costs hardly more than a fence.
+	// few is the largest number of objects of which a list costs hardly more than a fence.
 	few = 100
-	// countFor is for how long a cache that was large is taken for large: to count its objects takes the longer the
-	// more they are, and each deletion asks.
+	// countFor is for how long a cache that was large counts as large: counting takes time in proportion to the objects,
+	// and each deletion asks.
 	countFor = time.Second
 )
 
-// ProveSoon is Prove for who holds something up meanwhile: a cache of up to 100 objects is not given time to pass
-// a fence first, but proven at once.
+// ProveSoon is Prove for a caller that delays something meanwhile: it proves a cache of up to 100 objects at once,
+// without time to pass a fence first.
 func (p *Prover) ProveSoon(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time) (Proof, error) {
 	if p.Few(gvr) {
 		return p.ProveAtOnce(ctx, gvr, asOf)
@@ -73,15 +73,15 @@ func (p *Prover) ProveSoon(ctx context.Context, gvr schema.GroupVersionResource,
 	return p.Prove(ctx, gvr, asOf)
 }
 
-// Few reports whether a cache has so few objects that ProveSoon lists them at once. It is false if the cache is not
+// Few reports whether a cache has so few objects that ProveSoon lists them at once. It returns false if the cache is not
 // registered, or had more within the last second.
 func (p *Prover) Few(gvr schema.GroupVersionResource) bool {
 	r := p.registered(gvr)
 	return r != nil && r.holdsAtMost(few)
 }
 
-// ProveByList is Prove by one metadata list, which is fence and proof in one request, of a cache that is expected
-// to be small and to stand still. If it differs from the list it is given up to wait to catch up, so that a change
+// ProveByList is Prove by one metadata list, which is fence and proof in one request, for a cache that is probably
+// small and stands still. If the cache differs from the list, it has up to wait to catch up, so that a change
 // on its way does not count as missing. A cache of more than Options.SmallCollection objects is not listed.
 func (p *Prover) ProveByList(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time, wait time.Duration) (Proof, error) {
 	return p.quietly(ctx, gvr, asOf, func(ctx context.Context, r *resource, fl *flight[Proof], view cacheView) Proof {
@@ -93,8 +93,8 @@ func (p *Prover) ProveByList(ctx context.Context, gvr schema.GroupVersionResourc
 	})
 }
 
-// quietly shares a proof by prove among all who ask for one. A cache whose history the server has lost is listed in
-// any case: no watch can say anything of it.
+// quietly shares a proof by prove among all callers that ask for one. A cache whose history the server has lost is listed in
+// any case: no watch can prove anything about it.
 func (p *Prover) quietly(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time, prove func(context.Context, *resource, *flight[Proof], cacheView) Proof) (Proof, error) {
 	r := p.registered(gvr)
 	if r == nil {
@@ -140,8 +140,8 @@ func (r *resource) holdsAtMost(objects int) bool {
 	return n <= objects
 }
 
-// ProveByWatch is Prove for a cache that did not pass the fence taken at asOf or later: what decides is
-// the short metadata watch, whatever the size of the collection. So it costs one request and, unless
+// ProveByWatch is Prove for a cache that did not pass the fence taken at asOf or later: a short metadata
+// watch decides, whatever the size of the collection. So it costs one request and, unless
 // something is missing, one bookmark.
 func (p *Prover) ProveByWatch(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time) (Proof, error) {
 	return p.quietly(ctx, gvr, asOf, func(ctx context.Context, r *resource, fl *flight[Proof], view cacheView) Proof {

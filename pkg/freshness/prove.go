@@ -20,8 +20,8 @@ type fenceResult struct {
 	f     *failure
 }
 
-// Fence takes a fence that is sent after the call, or shares one that others asked
-// for and that is not sent yet. The error is an *Error, or wraps ctx's.
+// Fence takes a fence that is sent after the call, or shares one of another caller
+// that is not sent yet. The error is an *Error, or wraps ctx's.
 func (p *Prover) Fence(ctx context.Context, gvr schema.GroupVersionResource) (Fence, error) {
 	r := p.resource(gvr)
 	result, err := r.fenceSince(ctx, time.Now())
@@ -63,7 +63,7 @@ func (r *resource) beginFence() begun {
 	return b
 }
 
-// endFence has the source judge the answer, and keeps the fence if it counts. Without a cache there is nothing that it counts for.
+// endFence has the source judge the answer, and keeps the fence if it counts. Without a cache it is not kept.
 func (r *resource) endFence(b begun, rv string) (Fence, *failure) {
 	f := b.Fence
 	f.ResourceVersion = rv
@@ -117,7 +117,7 @@ func (r *resource) readFence(ctx context.Context, fl *flight[fenceResult]) (Fenc
 	return fence, nil
 }
 
-// readPage reads no object, if one can do without, or one; whole says that there is no other.
+// readPage reads no object, if that is possible, or one; whole says that the collection has no other.
 func (r *resource) readPage(ctx context.Context) (list *metav1.PartialObjectMetadataList, whole bool, f *failure) {
 	if r.p.opts.Namespaced != nil && r.holdsObjects() {
 		if namespaced, known := r.p.opts.Namespaced(r.gvr); known {
@@ -129,7 +129,7 @@ func (r *resource) readPage(ctx context.Context) (list *metav1.PartialObjectMeta
 	return list, f == nil && list.Continue == "", f
 }
 
-// recount is after how many fences the objects of a cache that had some are counted again.
+// recount is the number of fences after which the objects of a cache that had some are counted again.
 const recount = 12
 
 // holdsObjects is false for a cache that is empty or unknown. It does not count a large cache each time.
@@ -150,8 +150,7 @@ func (r *resource) holdsObjects() bool {
 	return true
 }
 
-// proveByPage takes a fence that brought the whole collection for the list proof that it is, if the
-// store is equal to it.
+// proveByPage makes a list proof of a fence that brought the whole collection, if the store equals it.
 func (r *resource) proveByPage(fence Fence, items []metav1.PartialObjectMetadata) {
 	r.mu.Lock()
 	view, at := r.view, r.sample()
@@ -167,11 +166,11 @@ func (r *resource) proveByPage(fence Fence, items []metav1.PartialObjectMetadata
 	}
 }
 
-// prove is called when nothing known is good for asOf.
+// prove proves the cache as of asOf, which no known proof covers.
 func (r *resource) prove(ctx context.Context, asOf time.Time) (Proof, error) {
 	target, ok := r.oldestFence(asOf)
 	if !ok && !r.worthWaiting() && r.small() {
-		// It still stands where a quiet proof found it: a list is fence and proof in one request.
+		// The store still stands where a quiet proof found it: a list is fence and proof in one request.
 		if proof, done := r.unprovable(); done {
 			return proof, nil
 		}
@@ -235,7 +234,7 @@ func (r *resource) unknown(reason Reason, err error) Proof {
 }
 
 // worthWaiting is false for a store that stands where the last quiet proof found it,
-// and for one that has to be relisted first.
+// and for one that has to relist first.
 func (r *resource) worthWaiting() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -243,7 +242,7 @@ func (r *resource) worthWaiting() bool {
 	return r.trusted && (r.quietAt == "" || rv != r.quietAt)
 }
 
-// unprovable tells a store that no quiet proof can be had for.
+// unprovable returns true, and why, for a store of which no quiet proof is possible.
 func (r *resource) unprovable() (Proof, bool) {
 	r.mu.Lock()
 	rv := r.sample()

@@ -71,14 +71,14 @@ func (p *Prover) Close() {
 	p.wg.Wait()
 }
 
-// Track registers the store of a resource that source tracks: the source waits for the store, and is told of every fence that the
-// prover takes. It does nothing, and reports false, if that is so already. Another store replaces the one before, and what was proven is
+// Track registers the store of a resource that source tracks: the prover waits for the store by the source, and reports every fence to
+// it. Track returns false, and does nothing, if that is so already. Another store replaces the one before, and its proofs are
 // forgotten.
 func (p *Prover) Track(gvr schema.GroupVersionResource, store cache.Store, source *rvtracker.Source) bool {
 	return p.resource(gvr).register(&storeView{store, source.Wait}, source)
 }
 
-// Untrack undoes Track, and forgets what was proven. What is under way ends as it would have.
+// Untrack undoes Track, and forgets what was proven. Requests under way end as usual.
 func (p *Prover) Untrack(gvr schema.GroupVersionResource, source *rvtracker.Source) bool {
 	if r := p.registered(gvr); r == nil || r.trackedBy() != source {
 		return false
@@ -89,14 +89,14 @@ func (p *Prover) Untrack(gvr schema.GroupVersionResource, source *rvtracker.Sour
 	return true
 }
 
-// Tell has fenced called from now on for every fence that is taken and counts for proofs. It must return at once.
+// Tell has fenced called from now on for every fence that counts for proofs. fenced must return at once.
 func (p *Prover) Tell(fenced func(resource schema.GroupVersionResource, fence Fence)) {
 	p.fenced.Store(&fenced)
 }
 
-// Wrote takes the answer to a write of a resource for a fence: whatever was committed before the write was sent has a lower RV than
-// it was made at. Those who wait for a proof get it as soon as the cache has passed that. One hardly newer than the last fence is not
-// needed, and one of another cache's source counts for nothing.
+// Wrote uses the answer to a write of a resource as a fence: all that was committed before the write was sent has a lower RV than
+// the write. Callers that wait for a proof get it as soon as the cache has passed that RV. Wrote ignores an answer that is hardly newer
+// than the last fence, and one that belongs to another cache's source.
 func (p *Prover) Wrote(ctx context.Context, gvr schema.GroupVersionResource, rv string, sent rvtracker.Sent) {
 	r := p.registered(gvr)
 	if r == nil || !r.wrote(rv, sent) || !r.awaited() {
@@ -124,7 +124,7 @@ func (p *Prover) resource(gvr schema.GroupVersionResource) *resource {
 	return r
 }
 
-// registered returns nil if no cache is.
+// registered returns nil if the resource has no cache.
 func (p *Prover) registered(gvr schema.GroupVersionResource) *resource {
 	p.mu.RLock()
 	r := p.resources[gvr]
@@ -140,8 +140,8 @@ func (p *Prover) registered(gvr schema.GroupVersionResource) *resource {
 	return r
 }
 
-// background runs work for all who wait for it: with the values of the first caller's
-// context, but ending only with the prover. It reports false after Close.
+// background runs work for all callers that wait for it: with the values of the first caller's
+// context, but until the prover is closed. It returns false after Close.
 func (p *Prover) background(ctx context.Context, work func(context.Context)) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -158,7 +158,7 @@ func (p *Prover) background(ctx context.Context, work func(context.Context)) boo
 	return true
 }
 
-// levelSeen notes the priority level that a resource's requests are of.
+// levelSeen notes the priority level of a resource's requests.
 func (p *Prover) levelSeen(gvr schema.GroupVersionResource, level string) {
 	p.mu.RLock()
 	r := p.resources[gvr]

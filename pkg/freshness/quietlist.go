@@ -17,7 +17,7 @@ import (
 const (
 	// pageSize of a list proof.
 	pageSize = 500
-	// heldFactor times SmallCollection is up to where a list is taken when no watch can say anything: after a
+	// heldFactor times SmallCollection is the largest collection that is listed when no watch can prove anything: after a
 	// rewind, and where events come too late.
 	heldFactor = 20
 	// maxCompares bounds how often a list is compared with a store that moves.
@@ -26,10 +26,10 @@ const (
 	maxPageTimes = 6
 )
 
-// maxPages of a list of which limit objects and a page more are wanted; a server may send shorter pages.
+// maxPages of a list of up to limit objects and one page more; a server may send shorter pages.
 func maxPages(limit int) int { return 2 + 2*(limit+pageSize)/pageSize }
 
-// proveQuiet decides by list or watch whether a cache that trails the fences lacks
+// proveQuiet decides by list or watch whether a cache that has not passed the fences lacks
 // anything. Its proof goes into r.quiet and the fences, where every caller finds it.
 func (r *resource) proveQuiet(ctx context.Context, fl *flight[Proof]) Proof {
 	view, trusted := r.cache()
@@ -82,8 +82,8 @@ func (r *resource) concluded(proof Proof, f *failure) Proof {
 	return proof
 }
 
-// settled records a quiet proof for a fence, unless the store has left it already, or the fence is void: a rewind was found since,
-// or a doubt has begun. What the proof reaches up to was the server's, like a fence: one below it that is sent from now on shows a rewind.
+// settled records a quiet proof for a fence, unless the store has left it already, or the fence is void: a rewind was found since, or a doubt
+// has begun. The RV up to which it reaches was the server's, like a fence's: a fence below it that is sent from now on shows a rewind.
 func (r *resource) settled(q quiet, fence Fence) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,7 +116,7 @@ type object struct {
 	rv  string
 }
 
-// listing is a consistent list, possibly cut off.
+// listing is a consistent list, perhaps without its last pages.
 type listing struct {
 	fence    Fence
 	objects  map[string]object
@@ -124,7 +124,7 @@ type listing struct {
 }
 
 // proveByList compares a consistent metadata list with the store. The list is a fence
-// itself, so the proof is good for the time it was begun. A store that differs is given up to wait to catch up.
+// itself, so the proof is as of the time at which it began. A store that differs has up to wait to catch up.
 func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view cacheView, limit int, wait time.Duration) (Proof, *failure) {
 	start := time.Now()
 	want, f := r.readList(ctx, fl, limit)
@@ -142,13 +142,13 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view cach
 		trusted := r.trusts()
 		at := r.storeRV()
 		if !trusted && Less(upTo, at) {
-			// What it has past the list may be of a history that is gone. At or below the list
-			// every object must be just the one listed.
+			// What the store has past the list may be of a history that is gone. At or below the list
+			// every object must be as listed.
 			return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("the cache, at %s, was not seen to relist after resource versions went backward; the server is at %s", at, upTo)}
 		}
 		diff = want.compare(view)
 		if r.storeRV() != at {
-			// It moved under the comparison, which says nothing of any one state.
+			// The store moved during the comparison, which so proves nothing.
 			continue
 		}
 		if diff.objects == 0 && want.complete {
@@ -175,13 +175,13 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view cach
 	case diff.objects == 0:
 		return Proof{}, &failure{reason: ReasonTooMany, err: fmt.Errorf("more than %d objects on the server", len(want.objects))}
 	case !r.trusts():
-		// Different histories: how many changes apart cannot be said.
+		// These are different histories, and no number of changes lies between them.
 		return Proof{}, &failure{reason: ReasonRewind, err: fmt.Errorf("%d objects in the cache differ from the server, whose resource versions went backward", diff.objects)}
 	}
 	lost := r.lost(diff, upTo)
 	lowest := diff.lowest
 	if lowest == "" || Passed(r.storeRV(), lowest) {
-		// After a restore with bumped revisions the store may be past what it lacks, of a history that is gone.
+		// After a restore with bumped revisions the store, of a history that is gone, may be past what it lacks.
 		lowest = upTo
 	}
 	proof := r.stale(methodList, diff.objects, lowest, want.fence)
@@ -189,8 +189,8 @@ func (r *resource) proveByList(ctx context.Context, fl *flight[Proof], view cach
 	return proof, nil
 }
 
-// lost reports whether the store, which differs from a list at upTo, has passed what it lacks: an object at its RV, or, where it has
-// objects that an earlier list did not have either, that list.
+// lost reports whether the store, which differs from a list at upTo, has passed what it lacks: the RV of an object, or, if it has
+// objects that an earlier list did not have either, the RV of that list.
 func (r *resource) lost(diff difference, upTo string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,7 +221,7 @@ func (r *resource) readList(ctx context.Context, fl *flight[Proof], limit int) (
 			out.complete = true
 			return out, nil
 		case len(out.objects) > limit+pageSize:
-			// The store has at most limit: it lacks some of these already.
+			// The store has at most limit objects: it lacks some of these already.
 			return out, nil
 		}
 		token = next
@@ -229,7 +229,7 @@ func (r *resource) readList(ctx context.Context, fl *flight[Proof], limit int) (
 	return out, &failure{reason: ReasonTooMany, retryAfter: errorBackoff, err: fmt.Errorf("more than %d pages for %d objects", maxPages(limit), len(out.objects))}
 }
 
-// readListPage adds a page to the listing, and returns what to go on with.
+// readListPage adds a page to the listing, and returns the token of the next.
 func (r *resource) readListPage(ctx context.Context, fl *flight[Proof], out *listing, token string) (next string, f *failure) {
 	var b begun
 	if token == "" {
@@ -270,7 +270,7 @@ type difference struct {
 	more            content
 }
 
-// compare finds the objects of which the store does not have the listed content or newer.
+// compare finds the objects that the store does not have as listed or newer.
 func (l *listing) compare(view cacheView) difference {
 	var d difference
 	upTo := l.fence.ResourceVersion
@@ -281,7 +281,7 @@ func (l *listing) compare(view cacheView) difference {
 		case ok && want.uid == uid && want.rv == rv && rv != "":
 			matched[key] = struct{}{}
 		case Less(upTo, rv):
-			// Changed, or made anew, after the list.
+			// Changed, or created again, after the list.
 			matched[key] = struct{}{}
 		case !ok && l.complete:
 			d.objects++

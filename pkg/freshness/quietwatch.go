@@ -62,7 +62,7 @@ func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view cac
 		return Proof{}, &failure{reason: ReasonRewind, err: errors.New("resource versions went backward after the fence")}
 	}
 	w = replay{fence: r.fences[len(r.fences)-1], base: base}
-	// Under the lock: whoever joins later must see this time.
+	// Under the lock, so that callers which join later see this time.
 	fl.at = w.fence.TakenAt
 	r.mu.Unlock()
 
@@ -113,7 +113,7 @@ func (r *resource) follow(ctx context.Context, stream watch.Interface, w *replay
 				grace = timer.C
 			}
 		case <-grace:
-			// The events came and the store had its time. If it used it, go on to the bookmark.
+			// The events came, and the store had time to show them. If it does, wait for the bookmark.
 			if n, first := w.missing(r.storeRV()); n > 0 {
 				return r.stale(methodWatch, n, first, w.fence), nil
 			}
@@ -129,8 +129,8 @@ func (r *resource) follow(ctx context.Context, stream watch.Interface, w *replay
 	}
 }
 
-// add takes one event. It returns the RV up to which all events are known, once that
-// is the fence's or more.
+// add takes one event. It returns the RV up to which all events are known, once it
+// is at the fence or past it.
 func (w *replay) add(event watch.Event) (string, *failure) {
 	if event.Type == watch.Error {
 		return "", classify(apierrors.FromObject(event.Object), nil)
@@ -158,7 +158,7 @@ func (w *replay) add(event watch.Event) (string, *failure) {
 	if !behind && rv != w.fence.ResourceVersion {
 		w.ahead = rv
 	}
-	// An event past the fence says only that those up to the fence have all come.
+	// An event past the fence shows only that all events up to the fence have come.
 	return w.fence.ResourceVersion, nil
 }
 

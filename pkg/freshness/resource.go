@@ -17,7 +17,7 @@ import (
 const (
 	// maxFences bounds how many fences are kept that the cache has not passed.
 	maxFences = 32
-	// fenceEvery is how far apart fences are that others take.
+	// fenceEvery is the least time between two writes that are used as fences.
 	fenceEvery = 100 * time.Millisecond
 )
 
@@ -28,7 +28,7 @@ type resource struct {
 
 	mu   sync.Mutex
 	view cacheView // nil until registered
-	// source tracks the view's store, and alone judges whether RVs went backward. What is kept here is of its epoch;
+	// source tracks the view's store, and alone judges whether RVs went backward. All that is kept here is of its epoch;
 	// trusted says that the view is, too.
 	source  *rvtracker.Source
 	epoch   uint64
@@ -40,8 +40,8 @@ type resource struct {
 	fences []Fence
 	// quiet is the last quiet proof.
 	quiet quiet
-	// quietAt is the store's RV at the last quiet proof: while it stands still there is
-	// no use in giving it time.
+	// quietAt is the store's RV at the last quiet proof: while the store stands still it will not
+	// pass a fence.
 	quietAt string
 
 	// lacks is the RV that the cache was last shown to lack, and when.
@@ -50,32 +50,32 @@ type resource struct {
 		at time.Time
 	}
 
-	// more is what the store was last found to have and a list not, and how far the first such list was.
+	// more is what the store had beyond the last list, and the RV of the first list that did not have it.
 	more struct {
 		content
 		upTo string
 	}
 
-	// uncounted is for how many fences more the cache is taken to have objects.
+	// uncounted is for how many more fences the cache counts as one with objects.
 	uncounted int
 
 	fence lane[fenceResult]
 	proof lane[Proof]
-	// changed, unless nil, is closed when those who wait for a flight are to look again.
+	// changed, unless nil, is closed when the callers that wait for a flight should look again.
 	changed chan struct{}
-	// Each keeps the last failure of its kind of request until asking again makes sense: a watch that broke says
+	// Each keeps the last failure of its kind of request until the next may be sent: a watch that broke says
 	// nothing about lists.
 	fenceBackoff, listBackoff, watchBackoff backoff
 	// level is the UID of the priority level of the last request.
 	level string
 	// patience, unless 0, is the time for a request in place of Options.RequestTimeout.
 	patience time.Duration
-	// late says for how long watches are taken to bring nothing in time.
+	// late says until when watches count as too late.
 	late lateness
 }
 
-// quiet says that a store at or past base, or if exact one that stands at base, lacks
-// nothing up to upTo. An exact one moves along with a store whose content stays the same.
+// quiet says that a store at or past base lacks nothing up to upTo; if exact, only a store that stands
+// at base. The base of an exact one follows a store whose content stays the same.
 type quiet struct {
 	base, upTo string
 	exact      bool
@@ -90,7 +90,7 @@ func (q *quiet) covers(storeRV string) bool {
 	return Passed(storeRV, q.base)
 }
 
-// register sets the cache, unless it is that of the same source already.
+// register sets the cache, unless it has the same source already.
 func (r *resource) register(view cacheView, source *rvtracker.Source) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,13 +103,13 @@ func (r *resource) register(view cacheView, source *rvtracker.Source) bool {
 	return true
 }
 
-// void forgets what is known of another cache, or of a history that is gone.
+// void forgets what is known about another cache, or a history that is gone.
 func (r *resource) void() {
 	r.fences = nil
 	r.quiet, r.quietAt, r.lacks.rv = quiet{}, "", ""
 }
 
-// align brings what is kept to the source's epoch. It must be called with mu held, before any of that is read.
+// align voids what is kept if the source's epoch has changed. Call it with mu held, before reading any of that.
 func (r *resource) align() {
 	if r.source == nil {
 		return
@@ -131,7 +131,7 @@ func (r *resource) trackedBy() *rvtracker.Source {
 	return r.source
 }
 
-// sample reads the store's RV, after what the source says of it. It must be called with mu held.
+// sample reads the store's RV, after align. mu must be held.
 func (r *resource) sample() string {
 	r.align()
 	if r.view == nil {
@@ -143,8 +143,8 @@ func (r *resource) sample() string {
 }
 
 // left voids a quiet proof of a store that stood still once it has moved, even if it
-// comes back: after a rewind the same RV may mean something else. A store that has the same content on its way to what
-// the proof is about was moved by a bookmark, or by events that have left nothing.
+// comes back: after a rewind the same RV may mean something else. If the store still has the same content, below the RV up to which
+// the proof reaches, a bookmark has moved it, or events whose effects have cancelled out.
 func (r *resource) left(rv string) {
 	switch q := r.quiet; {
 	case !q.exact || rv == q.base:
@@ -155,8 +155,8 @@ func (r *resource) left(rv string) {
 	}
 }
 
-// position is how far the cache is known to be complete, given the store's RV. One that may show a history that is gone is complete
-// only if it equals a list.
+// position is the RV up to which the cache is known to be complete, given the store's RV. A cache that may show a history that is gone
+// is complete only if it equals a list.
 func (r *resource) position(storeRV string) string {
 	switch covered := r.quiet.covers(storeRV); {
 	case covered && (Less(storeRV, r.quiet.upTo) || r.quiet.exact && !r.trusted):
@@ -167,7 +167,7 @@ func (r *resource) position(storeRV string) string {
 	return storeRV
 }
 
-// lookup returns the newest proof if it is good for asOf.
+// lookup returns the newest proof if it covers asOf.
 func (r *resource) lookup(asOf time.Time, method string) (Proof, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,7 +195,7 @@ func (r *resource) lookupLocked(asOf time.Time, method string) (Proof, bool) {
 	return Proof{}, false
 }
 
-// note keeps a fence that source says is of its epoch, unless a rewind was found since, or another source has come.
+// note keeps a fence of source's epoch, unless a rewind was found since, or the resource has another source now.
 func (r *resource) note(source *rvtracker.Source, f Fence) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,13 +215,13 @@ func (r *resource) noteLocked(f Fence) bool {
 	}
 	r.fences = slices.Insert(r.fences, i, f)
 	if len(r.fences) > maxFences {
-		// The oldest tells for how long the cache has been behind.
+		// The oldest shows for how long the cache has been behind.
 		r.fences = slices.Delete(r.fences, 1, 2)
 	}
 	return true
 }
 
-// wrote keeps the answer to a write as a fence, unless it is not needed, or proves nothing.
+// wrote keeps the answer to a write as a fence, unless a fence is recent enough, or the answer proves nothing.
 func (r *resource) wrote(rv string, sent rvtracker.Sent) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -233,7 +233,7 @@ func (r *resource) wrote(rv string, sent rvtracker.Sent) bool {
 	return ok && r.noteLocked(Fence{ResourceVersion: rv, TakenAt: sent.At, Epoch: epoch})
 }
 
-// oldestFence is the easiest to pass of those that are good for asOf.
+// oldestFence is the first fence at or after asOf: the easiest to pass.
 func (r *resource) oldestFence(asOf time.Time) (Fence, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -250,7 +250,7 @@ func (r *resource) oldestFenceLocked(asOf time.Time) (Fence, bool) {
 	return Fence{}, false
 }
 
-// answer adds to a proof that is Unknown when the cache was last shown to lack what it still lacks.
+// answer adds StaleAt to a proof that is Unknown.
 func (r *resource) answer(proof Proof, err error) (Proof, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -274,7 +274,7 @@ func (r *resource) behindFor(rv string, now time.Time) time.Duration {
 	return 0
 }
 
-// waitFor gives the cache up to d to pass rv. Whether it has been passed is for the caller to look at.
+// waitFor waits for up to d until the cache passes rv. The caller checks whether it has.
 func (r *resource) waitFor(ctx context.Context, rv string, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -282,7 +282,7 @@ func (r *resource) waitFor(ctx context.Context, rv string, d time.Duration) {
 	view := r.view
 	r.mu.Unlock()
 	if view.WaitFor(ctx, rv) != nil {
-		// A cache that refuses to wait, as one that runs no waker does, gets the time anyway.
+		// A cache that cannot wait, because its tracker does not run, has the time anyway.
 		<-ctx.Done()
 	}
 }

@@ -12,7 +12,7 @@ import (
 // maxDigits of an RV: one of etcd has 19 at most.
 const maxDigits = 64
 
-// comparable is false for what apimachinery cannot compare (KEP-5504): an empty RV,
+// comparableRV is false for what apimachinery cannot compare (KEP-5504): an empty RV,
 // "0", a leading zero, anything but digits; and for what is longer than any server's.
 func comparableRV(rv string) bool {
 	if len(rv) > maxDigits {
