@@ -13,22 +13,22 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 )
 
-// promptly is how long a reconcile waits for proofs. A slow server must hold up neither the rest of what it does nor the
+// promptly is how long a reconcile waits for proofs. A slow server must delay neither the rest of the reconcile nor
 // other owners.
 const promptly = time.Second
 
-// reply is what became of a proof that was asked for.
+// reply is the answer to a request for a proof.
 type reply struct {
 	proof freshness.Proof
-	// shown says that a read of the server has shown what the reconcile has read. The proof comes later then.
+	// shown says that a live read has shown what the reconcile has read. The proof comes by later then.
 	shown bool
 	later <-chan freshness.Proof
 	// slow says that there is no proof yet.
 	slow bool
 }
 
-// ask asks for the proofs of all resources at the same time, and waits for so long for the replies. rest waits for those that
-// are missing then, and reports whether they are proofs.
+// ask asks for the proofs of all resources at the same time, and waits for that long. rest, unless nil, waits for the replies that
+// are still missing, and reports whether all are proofs.
 func ask(wait time.Duration, resources []schema.GroupResource, prove func(schema.GroupResource) reply) (replies map[schema.GroupResource]reply, rest func() bool) {
 	type one struct {
 		resource schema.GroupResource
@@ -64,8 +64,8 @@ func ask(wait time.Duration, resources []schema.GroupResource, prove func(schema
 	return replies, nil
 }
 
-// asOf is what proofs are asked for by a reconcile that began then: so long before, or, if its owner has waited for slow
-// proofs until now, what those were asked for. Newer ones would take as long again.
+// asOf is the time that proofs must reach for a reconcile that began then: age before that, or, if its owner has waited for slow
+// proofs until now, the time of those. Newer ones would take as long again.
 func (s *Store) asOf(owner types.NamespacedName, began time.Time, age time.Duration) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *Store) asOf(owner types.NamespacedName, began time.Time, age time.Durat
 	return asOf
 }
 
-// slowProof is the wait for slow proofs that a reconcile which began then follows, nil if there is none. mu must be held.
+// slowProof is the wait for slow proofs that preceded a reconcile which began then, nil if there is none. mu must be held.
 func (s *Store) slowProof(owner types.NamespacedName, began time.Time) *putOff {
 	r := s.held.actionOf(owner)
 	if r == nil {
@@ -93,7 +93,7 @@ func (s *Store) slowProof(owner types.NamespacedName, began time.Time) *putOff {
 	return r
 }
 
-// proven forgets what the owner has waited for.
+// proven forgets the owner's wait.
 func (s *Store) proven(owner types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

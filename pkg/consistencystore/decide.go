@@ -13,8 +13,8 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
-// Decide implements what consistency.Decide asks for. A live read is made once it was shown that the cache is stale, or it could
-// not be proven for promptly. What a read has refuted waits without another one until the cache has moved.
+// Decide implements what consistency.Decide asks for. It makes a live read once the cache was shown to be stale, or could
+// not be proven for promptly. After a read that has refuted the action it makes no other until the cache has moved.
 func (r *reading) Decide(ctx context.Context, d consistency.Decision) bool {
 	s := r.store
 	if s.prover == nil || !s.registerFollowed(ctx, d.Resource) {
@@ -74,7 +74,7 @@ func (r *reading) viewFor(action string, exact bool) *view {
 	return v
 }
 
-// forget forgets what was waited for before an action was decided without a proof. mu must be held.
+// forget forgets the wait of an action that was decided without a proof. mu must be held.
 func (s *Store) forget(owner types.NamespacedName) {
 	delete(s.putOffs, owner)
 	delete(s.ahead, owner)
@@ -84,7 +84,7 @@ func (s *Store) forget(owner types.NamespacedName) {
 	}
 }
 
-// waitOf is why the owner waits for a proof, or has until now. mu must be held.
+// waitOf is the wait of the owner's action, or the last one. mu must be held.
 func (s *Store) waitOf(owner types.NamespacedName) *putOff {
 	if r := s.held.actionOf(owner); r != nil {
 		return r

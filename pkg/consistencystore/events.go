@@ -19,7 +19,7 @@ import (
 // minute because a cache is stale.
 const StaleCacheReason = "StaleCache"
 
-// kinds are what the controllers' owners are, by the names under which the seam asks for stores.
+// kinds are the kinds of the controllers' owners, by the names under which the seam asks for stores.
 var kinds = map[string]schema.GroupVersionKind{
 	"daemonset":               {Group: "apps", Version: "v1", Kind: "DaemonSet"},
 	"horizontalpodautoscaler": {Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
@@ -29,15 +29,15 @@ var kinds = map[string]schema.GroupVersionKind{
 	"statefulset":             {Group: "apps", Version: "v1", Kind: "StatefulSet"},
 }
 
-// Reporter says on an object, and in the log, that it waits and for what (gap 18).
+// Reporter records on an object, and in the log, for what it waits (gap 18).
 type Reporter struct {
 	events record.EventRecorder
 }
 
-// NewReporter returns one that records events with events; nil: it only logs.
+// NewReporter returns a Reporter that records events with events; nil: it only logs.
 func NewReporter(events record.EventRecorder) *Reporter { return &Reporter{events: events} }
 
-// Report says that an owner has waited for more than a minute, and what it awaits.
+// Report reports an owner that has waited for more than a minute, and what it awaits.
 func (r *Reporter) Report(ctx context.Context, w rvtracker.Wait, awaits string) {
 	if r == nil {
 		return

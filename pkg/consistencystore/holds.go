@@ -22,13 +22,13 @@ import (
 type hold struct {
 	reason   string
 	resource schema.GroupResource
-	// asOf is what is to be proven; zero: that is not known yet.
+	// asOf is the time that the proof must reach; zero: it is not known yet.
 	asOf time.Time
-	// since is when the wait began, and notBefore until when the server asks not to be tried again.
+	// since is when the wait began, and notBefore until when the server asks to wait.
 	since, notBefore time.Time
 	// proof is the last answer.
 	proof freshness.Proof
-	// action, of a hold that puts off an action alone, is what its owner's next reconcile goes by: that asks for the proof.
+	// action, of a hold that puts off an action alone, is for its owner's next reconcile, which asks for the proof.
 	action *putOff
 }
 
@@ -43,7 +43,7 @@ func (h *hold) awaits() string {
 	return "a proof that the cache is fresh"
 }
 
-// why says why it has not, by the last answer.
+// why says why that has not happened, by the last answer.
 func (h *hold) why(proof freshness.Proof) string {
 	early := time.Until(h.notBefore)
 	switch {
@@ -57,7 +57,7 @@ func (h *hold) why(proof freshness.Proof) string {
 	return proof.String()
 }
 
-// heldError says what an owner that must not be reconciled waits for.
+// heldError says for what an owner waits that must not be reconciled.
 type heldError struct {
 	owner types.NamespacedName
 	hold
@@ -70,8 +70,8 @@ func (e *heldError) Error() string {
 // Parked implements what consistency.Parked asks for.
 func (e *heldError) Parked() bool { return true }
 
-// holds are the owners of one controller that wait for proofs, by the reason, with a hold for each cache that one waits for. Its lock may be
-// taken with any other lock of the package held but that of answers, and holds that are in it change with it held alone.
+// holds are the owners of one controller that wait for proofs, by reason, with a hold for each cache for which one waits. Its lock may be
+// taken while any other lock of the package is held, except that of answers. A hold that is in it changes only under its lock.
 type holds struct {
 	controller string
 	// all has all owners wait; nil: nothing does.
@@ -85,7 +85,7 @@ func newHolds(controller string) *holds {
 	return &holds{controller: controller, owners: map[string]map[types.NamespacedName][]*hold{stalenessz.ForStart: {}, stalenessz.ForUnsettled: {}, stalenessz.ForAction: {}}}
 }
 
-// gate refuses an owner that a hold of the controller or of its own keeps from being reconciled.
+// gate refuses an owner if a hold of all owners, or its own, keeps it from being reconciled.
 func (s *Store) gate(owner types.NamespacedName) error {
 	if err := s.held.refuse(owner); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (s *Store) gate(owner types.NamespacedName) error {
 	return s.Controller.EnsureReady(owner)
 }
 
-// refuse parks an owner if all wait.
+// refuse parks an owner if all owners wait.
 func (l *holds) refuse(owner types.NamespacedName) error {
 	if l.all.Load() == nil {
 		return nil
@@ -113,7 +113,7 @@ func (l *holds) refuse(owner types.NamespacedName) error {
 	return &heldError{owner: owner, hold: *all}
 }
 
-// releaseAll ends the hold of all owners, and returns those that were parked.
+// releaseAll ends the hold of all owners, and returns the owners that were parked.
 func (l *holds) releaseAll() map[types.NamespacedName][]*hold {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +124,7 @@ func (l *holds) releaseAll() map[types.NamespacedName][]*hold {
 	return parked
 }
 
-// park has the owner wait by this hold, too. mu must be held.
+// park adds a hold of the owner. mu must be held.
 func (l *holds) park(owner types.NamespacedName, h *hold) {
 	l.owners[h.reason][owner] = append(l.owners[h.reason][owner], h)
 	l.count(h.reason)
@@ -139,7 +139,7 @@ func (l *holds) release(reason string, owner types.NamespacedName, resource sche
 	l.count(reason)
 }
 
-// putOff is the owner's action that waits for a proof, nil if there is none.
+// actionOf is the owner's action that is put off, nil if there is none.
 func (l *holds) actionOf(owner types.NamespacedName) *putOff {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,14 +156,14 @@ func (l *holds) change(f func()) {
 	f()
 }
 
-// count tells the metric of how many owners wait for that reason. mu must be held.
+// count sets the metric of how many owners wait for that reason. mu must be held.
 func (l *holds) count(reason string) {
 	if reason != stalenessz.ForAction {
 		metrics.Parked(l.controller, reason, len(l.owners[reason]))
 	}
 }
 
-// lookedAtAtOnce is how many owners are looked at in one hold of the lock.
+// lookedAtAtOnce is how many owners each looks at before it gives up the lock for a moment.
 const lookedAtAtOnce = 256
 
 // each calls f, with mu held, for all holds. Owners that come or go meanwhile may be left out.
@@ -172,7 +172,7 @@ func (l *holds) each(f func(types.NamespacedName, *hold)) {
 	defer l.mu.Unlock()
 	looked := 0
 	for _, of := range l.owners {
-		for owner, holds := range of { // A range goes on over a map that has changed.
+		for owner, holds := range of { // A range over a map goes on when the map changes.
 			for _, h := range holds {
 				if all := l.all.Load(); all != nil && all.reason == h.reason {
 					h.resource, h.proof = all.resource, all.proof
@@ -180,7 +180,7 @@ func (l *holds) each(f func(types.NamespacedName, *hold)) {
 				f(owner, h)
 			}
 			if looked++; looked%lookedAtAtOnce == 0 {
-				l.mu.Unlock() // Others get their turn.
+				l.mu.Unlock() // For others to get the lock.
 				l.mu.Lock()
 			}
 		}

@@ -49,7 +49,7 @@ func (l *lagging) Lags(key string, lags bool, still func() bool) bool {
 	return lags
 }
 
-// seen puts the key back if it is one of these.
+// seen puts the key back on the queue if it lags.
 func (l *lagging) seen(key string) {
 	l.mu.Lock()
 	lagged := l.keys[key]

@@ -23,30 +23,30 @@ import (
 )
 
 const (
-	// sharedFirst is how long the proof that all share is given alone: the time in which a busy cache passes a fence.
+	// sharedFirst is how long to wait for the shared proof before a live read: the time in which a busy cache passes a fence.
 	sharedFirst = 30 * time.Millisecond
-	// liveRate and liveBurst of the reads besides. Many deletions at once make a cache busy.
+	// liveRate and liveBurst limit the live reads. Many deletions at once make a cache busy.
 	liveRate  = rate.Limit(5)
 	liveBurst = 20
 	// liveWait bounds the wait for that, and liveTimeout a read.
 	liveWait    = time.Millisecond
 	liveTimeout = 5 * time.Second
-	// fewOwned is up to how many pods of an owner are read, or ReplicaSets.
+	// fewOwned is the largest number of an owner's pods, or ReplicaSets, that is read.
 	fewOwned = 100
 )
 
-// Live reads what one deletion depends on from the server. It stands in for the proof of a large cache that stands
+// Live reads from the server the objects on which one deletion depends, in place of the proof of a large cache that stands
 // still, which takes seconds.
 type Live struct {
 	client  metadata.Interface
 	version func(schema.GroupResource) (schema.GroupVersionResource, bool)
-	// few reports whether a cache has so few objects that its proof is not slow.
+	// few reports whether a cache has so few objects that its proof is fast.
 	few    func(schema.GroupResource) bool
 	budget *livereads.Budget
 }
 
-// NewLive returns one that reads with config. version is that under which a resource is read; few says whether a cache has so few
-// objects that its proof is not slow.
+// NewLive returns a Live that reads with config. version returns the version of a resource; few reports whether a cache has so few
+// objects that its proof is fast.
 func NewLive(config *rest.Config, version func(schema.GroupResource) (schema.GroupVersionResource, bool), few func(schema.GroupResource) bool) (*Live, error) {
 	config = metadata.ConfigFor(config)
 	if config.UserAgent == "" {
@@ -61,7 +61,7 @@ func NewLive(config *rest.Config, version func(schema.GroupResource) (schema.Gro
 	return &Live{client: client, version: version, few: few, budget: livereads.NewBudget(liveRate, liveBurst)}, nil
 }
 
-// readable reports whether what the reconcile has read of the resource can be read from the server.
+// readable reports whether a live read can show what the reconcile has read of the resource.
 func (v *view) readable(resource schema.GroupResource) bool {
 	if v.own == nil {
 		return false
@@ -70,8 +70,8 @@ func (v *view) readable(resource schema.GroupResource) bool {
 	return resource == v.own.resource || owned != nil && v.own.selector != nil && owned.number <= fewOwned
 }
 
-// shows reports whether the server has the owner, or what it controls, at the versions that the reconcile has read. It is false
-// also if that cannot be told now.
+// shows reports whether the server has the owner, or what it controls, at the versions that the reconcile has read. It also returns
+// false if that is unknown.
 func (l *Live) shows(ctx context.Context, controller string, v *view, resource schema.GroupResource) bool {
 	gvr, ok := l.version(resource)
 	if !ok || !v.readable(resource) {
@@ -95,7 +95,7 @@ func (l *Live) shows(ctx context.Context, controller string, v *view, resource s
 	return err == nil && v.owned[resource].unchanged() && v.owned[resource].equal(list.Items)
 }
 
-// ReadLive implements consistency.LiveReadStore by the budget that all guards share.
+// ReadLive implements consistency.LiveReadStore within the budget that all guards share.
 func (s *Store) ReadLive(ctx context.Context, resource schema.GroupResource, read func(context.Context) error) error {
 	if s.budget == nil {
 		return read(ctx)
@@ -112,8 +112,8 @@ func readNow[T any](ctx context.Context, budget *livereads.Budget, controller st
 	return out, err
 }
 
-// proveOrRead is the proof that all share, or a read of what this deletion depends on if that comes first, or if the cache is not proven fresh: what the
-// owner reads of it may be as the server has it all the same. Where a cache lags all the time, nothing else would ever show that.
+// proveOrRead returns the shared proof, or a live read of what this deletion depends on, if that is faster or the cache is not proven fresh: what the
+// owner has read of a stale cache may still be as on the server. Where a cache always lags, only a live read can show that.
 func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupResource, asOf time.Time) reply {
 	if s.live == nil || !v.readable(resource) {
 		return reply{proof: s.prover.Prove(ctx, resource, asOf)}
@@ -141,7 +141,7 @@ func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupR
 	return reply{proof: <-proofs}
 }
 
-// selectorOf is which pods an owner may have.
+// selectorOf selects the pods that an owner may have.
 func selectorOf(owner metav1.Object) *metav1.LabelSelector {
 	switch o := owner.(type) {
 	case *apps.DaemonSet:

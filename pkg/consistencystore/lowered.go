@@ -12,23 +12,23 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
-// tally are the objects that a value which is to be lowered was computed from, and what was measured by then.
+// tally are the objects from which the lower value was computed, and that value.
 type tally struct {
 	*owned
 	resource schema.GroupResource
-	// at is when the value was computed: they are proven as of then.
+	// at is when the value was computed: the objects are proven as of then.
 	at time.Time
-	// to is what the value was to be lowered to.
+	// to is the lower value.
 	to int32
 }
 
-// counts says that a value was computed from objects of the resource.
+// counts reports whether a value was computed from objects of the resource.
 func (v *view) counts(resource schema.GroupResource) bool {
 	return v.counted != nil && v.counted.resource == resource
 }
 
-// ProveLowered implements what consistency.ProveLowered asks for. What is measured changes all the time, so a reading that follows the
-// wait for a slow proof would need a newer one. While what it counts is as it was, the value may be lowered by what was measured first.
+// ProveLowered implements what consistency.ProveLowered asks for. Measurements change all the time, so each reading after the
+// wait for a slow proof would need a newer proof. While the counted objects are as they were, the first measurement counts.
 func (r *reading) ProveLowered(ctx context.Context, action string, to int32, of consistency.Counted, resources ...schema.GroupResource) (int32, error) {
 	s := r.store
 	if s.prover == nil || !s.registerFollowed(ctx, of.Resource) {

@@ -32,8 +32,8 @@ import (
 const (
 	// nodeLifecycle is the name under which node lifecycle asks for its store.
 	nodeLifecycle = "nodelifecycle"
-	// LeasesUnverifiedReason is the reason of the Warning event on the namespace of the leases when for
-	// more than a minute dead nodes could not be told from live ones.
+	// LeasesUnverifiedReason is the reason of the Warning event on the namespace of the leases when node
+	// health could not be verified for more than a minute.
 	LeasesUnverifiedReason = "LeasesUnverified"
 )
 
@@ -42,7 +42,7 @@ var (
 	nodeResource  = schema.GroupResource{Resource: "nodes"}
 )
 
-// NodeStore is node lifecycle's consistency store: the one that also has a breaker.
+// NodeStore is node lifecycle's consistency store, which also has a breaker.
 type NodeStore struct {
 	*Store
 	budget  *livereads.Budget
@@ -51,8 +51,8 @@ type NodeStore struct {
 	report  func(ctx context.Context, cause string)
 }
 
-// newNodeStore returns a store whose breaker proves what it must by prove, and reads what cannot be
-// proven within the budget.
+// newNodeStore returns a store whose breaker asks prove for proofs, and reads live, within the budget, what cannot be
+// proven.
 func newNodeStore(store *Store, budget *livereads.Budget, prove func(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof) *NodeStore {
 	return &NodeStore{Store: store, budget: budget, prove: prove, reached: func(string) bool { return false }}
 }
@@ -98,8 +98,8 @@ func (s *NodeStore) NodeBreaker(client clientset.Interface, grace time.Duration)
 	return &nodeBreaker{Nodes: nodes, held: s.held}
 }
 
-// single begins a request that is not sent again if the server is busy: each sending is one of the budget.
-// It returns nil for a client that is none.
+// single begins a request that client-go does not retry: each attempt counts against the budget.
+// It returns nil for a client without a REST client.
 func single(c rest.Interface) *rest.Request {
 	if r, ok := c.(*rest.RESTClient); ok && r != nil {
 		return r.Get().MaxRetries(0)
@@ -122,10 +122,10 @@ func lookup[T any](s *NodeStore, resource schema.GroupResource, key string) (non
 	return found
 }
 
-// allNodes stands for a pass among what waits for the start of leadership.
+// allNodes is the name under which a pass waits for the start of leadership.
 var allNodes = types.NamespacedName{Name: "all nodes"}
 
-// nodeBreaker holds the first pass back until the caches are as new as the start of leadership.
+// nodeBreaker delays the first pass until the caches are as new as the start of leadership.
 type nodeBreaker struct {
 	*nodebreaker.Nodes
 	held *holds
@@ -152,7 +152,7 @@ func (b *nodeBreaker) BeginPass(ctx context.Context) bool {
 	return b.Nodes.BeginPass(ctx)
 }
 
-// reportNodes says that node lifecycle has waited for more than a minute.
+// reportNodes records that node lifecycle has waited for more than a minute.
 func (r *Reporter) reportNodes(_ context.Context, cause string) {
 	if r.events == nil {
 		return

@@ -17,13 +17,13 @@ import (
 
 var replicaSetResource = schema.GroupResource{Group: "apps", Resource: "replicasets"}
 
-// owned are the objects of one resource that an owner controls, a Deployment's pods through its ReplicaSets: so many, when the
-// cache was at this version or later.
+// owned are the objects of one resource that an owner controls, a Deployment's pods through its ReplicaSets, and how many there were when the
+// cache was at version or later.
 type owned struct {
 	cache   consistency.LastSyncRVGetter
 	version string
 	number  int
-	// list reads them from the cache, and by are the UIDs of those that control them.
+	// list reads them from the cache, and by has the UIDs of the objects that control them.
 	list func() ([]any, error)
 	by   map[types.UID]bool
 }
@@ -99,8 +99,8 @@ func (s *Store) ownedByDeployment(versions map[schema.GroupResource]string, depl
 	return out
 }
 
-// unchanged says that none has come, gone or changed. One that was replaced shows by the version of the other; a cache
-// that went back says nothing. Of what is unknown it is false.
+// unchanged reports that no object was added, removed or changed. A replaced object shows by the version of the new one; a cache
+// that went back proves nothing. It returns false if o is nil.
 func (o *owned) unchanged() bool {
 	if o == nil || !freshness.Passed(o.cache.LastStoreSyncResourceVersion(), o.version) {
 		return false
@@ -118,7 +118,7 @@ func (o *owned) unchanged() bool {
 	return true
 }
 
-// equal says that what the server has of them is what the cache has, at the same versions.
+// equal reports whether the server has the same objects as the cache, at the same versions.
 func (o *owned) equal(served []metav1.PartialObjectMetadata) bool {
 	cached, err := o.list()
 	if err != nil {

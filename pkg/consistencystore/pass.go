@@ -15,7 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
-// earlyPass is how soon after a pass another may follow because an action of it was refused.
+// earlyPass is how soon after a pass another may follow because an action was put off.
 const earlyPass = time.Second
 
 // errLongPass puts an action off to the next pass.
@@ -24,7 +24,7 @@ var errLongPass = errors.New("the pass began longer ago than a proof may be old:
 // Proves implements what consistency.OnlyUID and consistency.Replaced ask for.
 func (s *Store) Proves() bool { return s.prover != nil }
 
-// Passes makes a pass every period until ctx ends, and earlier once an action that was refused may be tried again. It
+// Passes makes a pass every period until ctx ends, and earlier once an action that was put off may be tried again. It
 // implements what consistency.Passes asks for.
 func (s *Store) Passes(ctx context.Context, run func(context.Context), period time.Duration) {
 	again := make(chan struct{}, 1)
@@ -36,7 +36,7 @@ func (s *Store) Passes(ctx context.Context, run func(context.Context), period ti
 	})
 	patience := promptly
 	if period < promptly {
-		patience = briefly // What the pass does besides must not come much later.
+		patience = briefly // The rest of the pass must not come much later.
 	}
 	var actions []string
 	for ctx.Err() == nil {
@@ -56,7 +56,7 @@ func (s *Store) Passes(ctx context.Context, run func(context.Context), period ti
 	}
 }
 
-// pass makes one pass, and returns the actions that it and the passes before it wanted to take. It waits for proofs for patience at
+// pass makes one pass, and returns the actions that it, and the passes before it, wanted to take. It waits for proofs for patience at
 // most.
 func (s *Store) pass(ctx context.Context, run func(context.Context), actions []string, patience time.Duration) []string {
 	defer utilruntime.HandleCrashWithContext(ctx)
@@ -72,7 +72,7 @@ func (s *Store) pass(ctx context.Context, run func(context.Context), actions []s
 	defer p.mu.Unlock()
 	for _, action := range actions {
 		if _, taken := p.views[action]; !taken {
-			s.Clear(types.NamespacedName{Name: action}, "") // It waits for nothing any more.
+			s.Clear(types.NamespacedName{Name: action}, "") // It does not wait any more.
 		}
 	}
 	actions = actions[:0]
@@ -82,12 +82,12 @@ func (s *Store) pass(ctx context.Context, run func(context.Context), actions []s
 	return actions
 }
 
-// pass is one look of a controller at all objects. What it may do is proven for each kind of action, as for an owner of
-// that name, so that what one lacks holds up no other.
+// pass is one look of a controller at all objects. Each kind of action is proven by itself, like an owner of
+// that name, so that a missing proof of one does not delay the others.
 type pass struct {
 	store *Store
 	began time.Time
-	// frequent says that the next one comes soon after it.
+	// frequent says that the next pass comes soon.
 	frequent bool
 	view     any
 
@@ -97,8 +97,8 @@ type pass struct {
 
 var _ consistency.Pass = &pass{}
 
-// Prove implements consistency.Pass. What is wanted longer than ProofAge after a frequent pass began, as the pass has waited for other writes meanwhile, is
-// for the next one: it is decided by what is read then.
+// Prove implements consistency.Pass. If a frequent pass began more than ProofAge ago, because it has waited for other writes, the action is left
+// to the next pass, which reads again.
 func (p *pass) Prove(ctx context.Context, action string, resources ...schema.GroupResource) error {
 	p.mu.Lock()
 	if _, known := p.views[action]; !known {

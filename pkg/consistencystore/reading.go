@@ -25,14 +25,14 @@ import (
 const (
 	// briefly is how long a worker waits for the proof of a value.
 	briefly = 100 * time.Millisecond
-	// slowFor is for how long proofs count as slow after one that a worker has waited for and not had.
+	// slowFor is for how long proofs count as slow after a worker has waited for one that did not come.
 	slowFor = time.Second
 )
 
-// cronJob is the controller whose Jobs are due all at one moment, and not long after it.
+// cronJob is the controller whose Jobs are all due at the same moment, and only shortly after it.
 const cronJob = "cronjob"
 
-// purpose is what the controller's proofs are for.
+// purpose is for what the controller needs proofs.
 func (s *Store) purpose() string {
 	switch s.name {
 	case "resourcequota":
@@ -57,13 +57,13 @@ func (s *Store) purpose() string {
 	return "to delete pods"
 }
 
-// followed is a cache that a controller reads besides those that its store was made with.
+// followed is a cache that a controller reads besides those with which its store was made.
 type followed struct {
 	consistency.LastSyncRVGetter
 	registered bool
 }
 
-// Follow implements what consistency.Follow asks for. It costs nothing until something of the resource is to be proven.
+// Follow implements what consistency.Follow asks for. It costs nothing until a proof of the resource is needed.
 func (s *Store) Follow(resource schema.GroupResource, c consistency.LastSyncRVGetter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *Store) Follow(resource schema.GroupResource, c consistency.LastSyncRVGe
 	}
 }
 
-// registerFollowed has the prover look at a cache that is followed. It is false for one that is not.
+// registerFollowed registers a followed cache with the prover. It returns false for a resource without one.
 func (s *Store) registerFollowed(ctx context.Context, resource schema.GroupResource) bool {
 	s.mu.Lock()
 	f := s.followed[resource]
@@ -136,7 +136,7 @@ func (s *Store) ForgetReading(key string) {
 	delete(s.failed, key)
 }
 
-// reading is what is read from the caches for one object, whose values are proven by themselves, as for owners with the names
+// reading is what a controller reads from the caches for one object. Each of its values is proven by itself, like an owner with the name
 // of the object and the value.
 type reading struct {
 	pass
@@ -145,7 +145,7 @@ type reading struct {
 	wrote bool
 }
 
-// waits notes that a value of the object waits, or does no longer.
+// waits notes whether a value of the object waits.
 func (r *reading) waits(owner types.NamespacedName, is bool) {
 	s := r.store
 	s.mu.Lock()
@@ -166,7 +166,7 @@ func (r *reading) waits(owner types.NamespacedName, is bool) {
 	}
 }
 
-// decided notes that a value is published, or an action taken, though it still waits. mu must be held.
+// decided notes that a value was published, or an action taken, though it still waits. mu must be held.
 func (s *Store) decided(key string, owner types.NamespacedName) {
 	if of := s.waiting[key]; of != nil {
 		of[owner] = false
@@ -177,7 +177,7 @@ func (s *Store) decided(key string, owner types.NamespacedName) {
 func (r *reading) Wrote(failed bool) {
 	s := r.store
 	if !failed {
-		s.wakeLeft(r.key) // It was tried again at once, by the client or the controller.
+		s.wakeLeft(r.key) // The client or the controller tried again at once.
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +196,7 @@ func (r *reading) Wrote(failed bool) {
 	}
 }
 
-// wakeLeft ends that the queue's backoff alone brings the object back, as nothing has failed after all, and makes up for a wake that was left out.
+// wakeLeft is for an object of which no write has failed after all: values may wake it again, and it makes up for a wake that was left out.
 func (s *Store) wakeLeft(key string) {
 	s.mu.Lock()
 	add, left := s.add, s.failed[key]
@@ -209,13 +209,13 @@ func (s *Store) wakeLeft(key string) {
 
 // Undecided implements what consistency.Forget asks for.
 func (s *Store) Undecided(key string) bool {
-	s.wakeLeft(key) // The controller takes no notice of a failure.
+	s.wakeLeft(key) // The controller ignores the failure.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Contains(slices.Collect(maps.Values(s.waiting[key])), true)
 }
 
-// ownerOf is how a value of the object with this key is named among what waits.
+// ownerOf is the name under which a value of the object with this key waits.
 func ownerOf(key, action string) string { return strings.TrimSuffix(key+" "+action, " ") }
 
 // queueKey is the key on the controller's queue.
@@ -224,8 +224,8 @@ func queueKey(owner types.NamespacedName) string {
 	return k
 }
 
-// Prove implements consistency.Pass. What is not followed is not proven. It returns nil, too, once the value was held back for
-// as long as one may be.
+// Prove implements consistency.Pass. It proves only resources that are followed. It also returns nil once the value was held back for
+// OwnerLimits.
 func (r *reading) Prove(ctx context.Context, action string, resources ...schema.GroupResource) error {
 	return r.prove(ctx, action, rvtracker.OwnerLimits, resources)
 }
@@ -235,7 +235,7 @@ func (r *reading) ProveFirst(ctx context.Context, action string, resources ...sc
 	return r.prove(ctx, action, rvtracker.FirstValueLimits, resources)
 }
 
-// ProveExact implements what consistency.Dependents asks for: as Prove, by a proof that is no older than the reading.
+// ProveExact implements what consistency.Dependents asks for: Prove with a proof that is not older than the reading.
 func (r *reading) ProveExact(ctx context.Context, action string, resources ...schema.GroupResource) error {
 	if r.store.prover != nil {
 		r.viewFor(ownerOf(r.key, action), true)
@@ -283,15 +283,15 @@ func (r *reading) prove(ctx context.Context, action string, limits rvtracker.Lim
 	return nil
 }
 
-// wasSlow notes that a worker has waited for the proof of a value and had none.
+// wasSlow notes that a worker has waited for a proof that did not come.
 func (s *Store) wasSlow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.slow = time.Now()
 }
 
-// patience is how long a worker waits for the proof of a value: as many values that need none may be behind it in the queue.
-// Once one has come late, those that follow wait for nothing, and come back with the proof that it asked for.
+// patience is how long a worker waits for the proof of a value: briefly, because many values that need none may be behind it in the queue.
+// Once a proof was slow, the next values do not wait, and come back when they have theirs.
 func (s *Store) patience() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,7 +301,7 @@ func (s *Store) patience() time.Duration {
 	return briefly
 }
 
-// shownStale is the proof that the cache of the resource is stale, if that was the last answer about it.
+// shownStale returns the last answer about the resource, and whether it says that the cache is stale.
 func (s *Store) shownStale(resource schema.GroupResource) (freshness.Proof, bool) {
 	answers, ok := s.prover.(*answers)
 	if !ok {
@@ -313,7 +313,7 @@ func (s *Store) shownStale(resource schema.GroupResource) (freshness.Proof, bool
 	return proof, proof.Outcome == freshness.Stale
 }
 
-// answers are those of a prover, the last of each resource, also those that nobody has waited for.
+// answers keeps the last answer of a prover for each resource, even if no caller has waited for it.
 type answers struct {
 	Prover
 

@@ -33,8 +33,8 @@ func (s *Store) startSettling(resource schema.GroupResource) {
 	go s.settle(s.ctx, resource, kick)
 }
 
-// settle proves a resource until no parked owner needs that, or ctx ends, and wakes the owners. One proof is made at
-// a time, as of the last loss when it began, for all owners that had lost a write by then.
+// settle proves a resource until no parked owner needs that, or ctx ends, and wakes the owners. It asks for one proof at
+// a time, as of the last loss when it began, for all owners that had lost a write before.
 func (s *Store) settle(ctx context.Context, resource schema.GroupResource, kick <-chan struct{}) {
 	for {
 		upTo, nextAt, more := s.neededUpTo(resource)
@@ -58,8 +58,9 @@ func (s *Store) settle(ctx context.Context, resource schema.GroupResource, kick 
 	}
 }
 
-// settleUpTo proves a resource as of a loss, and ends early if nobody needs that any more. It gives up what no proof comes for,
-// though the server takes writes: without a leader lease, whose renewals show that, the time counts in which the server answers.
+// settleUpTo proves a resource as of a loss, and ends early if no owner needs that any more. It gives up if no proof comes
+// although the server accepts writes. Renewals of the leader lease show that it does; without one only the time counts in which the
+// server answers.
 func (s *Store) settleUpTo(ctx context.Context, resource schema.GroupResource, upTo time.Time) {
 	told, nobody := false, false
 	patience := &freshness.Patience{Limits: rvtracker.OwnerLimits, Since: upTo, Prove: s.prover.Prove, Pause: s.prover.Wait}
@@ -108,7 +109,7 @@ type unsettledName struct {
 	wake  bool
 }
 
-// needs says that a parked owner may be tried again once the resource is proven as new as at. mu must be held.
+// needs returns true, and the time that a proof must reach, if a parked owner may be tried again once the resource is proven. mu must be held.
 func (s *Store) needs(o *unsettledOwner, resource schema.GroupResource, now time.Time) (at time.Time, ok bool) {
 	lost, ok := o.lost[resource]
 	if !ok || !o.parked || o.notBefore.After(now) || !s.follow(o) {
@@ -117,8 +118,8 @@ func (s *Store) needs(o *unsettledOwner, resource schema.GroupResource, now time
 	return lost.asOf, true
 }
 
-// neededUpTo returns as of when the resource has to be proven for all parked owners that may be tried again, or zero and when
-// there is such an owner. Without any parked owner the goroutine that asks has to end.
+// neededUpTo returns the time that a proof must reach for all parked owners that may be tried again, or zero and when
+// there will be such an owner. If more is false, no owner is parked, and the calling goroutine must end.
 func (s *Store) neededUpTo(resource schema.GroupResource) (upTo, nextAt time.Time, more bool) {
 	u := &s.unsettled
 	u.mu.Lock()
@@ -149,8 +150,8 @@ func (s *Store) neededUpTo(resource schema.GroupResource) (upTo, nextAt time.Tim
 	return upTo, nextAt, more
 }
 
-// settleOwners drops the losses of the resource up to a time, of parked owners that may be tried again, and returns those
-// owners. The ones that have lost nothing else are forgotten, and have to be woken.
+// settleOwners drops the losses of the resource up to a time, for parked owners that may be tried again, and returns these
+// owners. It forgets those without other losses; they have to be woken.
 func (s *Store) settleOwners(resource schema.GroupResource, upTo time.Time) (settled []unsettledName) {
 	u := &s.unsettled
 	u.mu.Lock()
@@ -170,8 +171,8 @@ func (s *Store) settleOwners(resource schema.GroupResource, upTo time.Time) (set
 	return settled
 }
 
-// note keeps why the outcome of the losses up to a time is not known. It returns how many owners that concerns, and those
-// of them that have to be reported now.
+// note keeps why the outcome of the losses up to a time is not known. It returns how many owners that concerns, and which
+// of them to report now.
 func (s *Store) note(resource schema.GroupResource, upTo time.Time, proof freshness.Proof) (waiting int, late []unsettledName) {
 	u := &s.unsettled
 	u.mu.Lock()

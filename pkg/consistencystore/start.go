@@ -16,21 +16,21 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
-// retryStart is how often the caches are looked at before a controller's first reconcile.
+// retryStart is how often start asks for a proof.
 const retryStart = 100 * time.Millisecond
 
-// holdStartOf has all owners wait until the controller's caches are proven to be as new as the moment at which this process became
-// leader: what an earlier leader wrote is recorded nowhere else (gap 17). An informer's first list is a consistent read with WatchList;
-// without it, or when it falls back, it may be answered by an apiserver that lags.
+// holdStartOf has all owners wait until the controller's caches, of which first is the first, are proven as new as the moment at which this
+// process became leader, because writes of an earlier leader are not recorded (gap 17). An informer's first list is a consistent read with
+// WatchList; without it, or when the informer falls back, an apiserver that lags may answer.
 func (l *holds) holdStartOf(since time.Time, first schema.GroupResource) *hold {
 	all := &hold{reason: stalenessz.ForStart, resource: first, asOf: since, since: since}
 	l.all.Store(all)
 	return all
 }
 
-// start proves the caches of the resources one by one, then wakes who waited by the hold. It gives up on a resource of which nothing
-// can ever be proven, or could be for long. All resources together are waited for, from the last time that one had no first list: until
-// then no controller starts on it.
+// start proves the caches of the resources one by one, then wakes the owners that wait. It gives up on a resource if nothing
+// can ever be proven about it, or nothing could for long. One limit counts for all resources together, from the last time that one had no
+// first list: until then the controller does not start.
 func (s *Store) start(ctx context.Context, p Prover, all *hold, resources []schema.GroupResource) {
 	logger := klog.FromContext(ctx)
 	patience := &freshness.Patience{

@@ -30,17 +30,17 @@ import (
 )
 
 const (
-	// ProofAge is how long before a reconcile the proof of its view may have been made, but that of the nodes. It is what a
-	// proof needs to be of use to the next try, when the cache had moved while it was made.
+	// ProofAge is how much older than a reconcile a proof of its view may be, except that of the nodes. With it, a
+	// proof during which the cache has moved is still of use to the next try.
 	ProofAge = 2 * time.Second
-	// goOnAfter is for how long nothing must have been provable of a resource for deletions to go on without.
+	// goOnAfter is for how long nothing could be proven about a resource before deletions go on without a proof.
 	goOnAfter = 5 * time.Second
-	// aheadLimit is how long a worker waits for proofs before the view. Where they come late and the cache is busy no other
-	// order gets on.
+	// aheadLimit is how long a worker waits for proofs before the view. Where proofs are slow and the cache is busy, no other
+	// order works.
 	aheadLimit = 15 * time.Second
-	// lagLimit is for how long a deletion waits, where a cache lags all the time, for a moment in which what the owner reads stands still.
+	// lagLimit is for how long a deletion waits, where a cache always lags, for a moment in which what the owner reads stands still.
 	lagLimit = 30 * time.Second
-	// sameWait is how soon an owner must ask for a proof again for its wait to be the same one.
+	// sameWait is how soon after a wait an owner must ask for a proof again for the wait to continue.
 	sameWait = 30 * time.Second
 )
 
@@ -58,18 +58,18 @@ type Store struct {
 	register func(resource schema.GroupResource, store cache.Store) error
 	// budget is for the guards of disruptive actions; nil: there are none.
 	budget *livereads.Budget
-	// reports tell of long waits; nil: nothing does.
+	// reports reports long waits; nil: they are not reported.
 	reports *Reporter
 
 	mu  sync.Mutex
 	add func(key string)
-	// untracked are the owners, with their UIDs, of which a write could not be recorded.
+	// untracked are the owners, with their UIDs, for which a write could not be recorded.
 	untracked map[types.NamespacedName]types.UID
-	// refused are the owners that have put off an action and have had no proof since their last wait for one ended.
+	// putOffs are the actions of owners that have had no proof since their last wait for one ended.
 	putOffs map[types.NamespacedName]*putOff
-	// ahead has, of owners whose last view was older than the proof, what to prove before their next one.
+	// ahead has, for owners whose last view was older than the proof, what to prove before their next view.
 	ahead map[types.NamespacedName]*ahead
-	// unprovable are the resources of which nothing can be proven, and since when that is so.
+	// unprovable are the resources about which nothing can be proven, and since when.
 	unprovable map[schema.GroupResource]time.Time
 	// guards are those of the controller's disruptive actions.
 	guards []waiter
@@ -77,47 +77,47 @@ type Store struct {
 	held *holds
 	// followed are caches that the controller reads besides caches.
 	followed map[schema.GroupResource]*followed
-	// waiting are the values that wait, by the key of their object on the controller's queue, and whether they do so since it was
-	// last read.
+	// waiting are the values that wait, by the key of their object on the controller's queue, and whether they have waited since the
+	// object was last read.
 	waiting map[string]map[types.NamespacedName]bool
-	// failed are the keys of objects of which a write has failed since they were last read, and whether one was to be woken since: each value
-	// that woke its object would be one more try, and double the queue's backoff.
+	// failed are the keys of objects of which a write has failed since they were last read, and whether a wake was left out since: each value
+	// that woke its object would cause one more try, and double the queue's backoff.
 	failed map[string]bool
-	// brief says that a worker waits only briefly for proofs, as many owners are due at one moment.
+	// brief says that a worker waits only briefly for proofs, because many owners are due at the same moment.
 	brief bool
-	// slow is when a worker has last waited so for a proof and had none.
+	// slow is when a worker last waited briefly for a proof that did not come.
 	slow time.Time
 	// unsettled are the owners' writes of unknown outcome.
 	unsettled unsettledWrites
 }
 
-// ahead are resources that are proven before an owner's next view is taken, and the proofs. A proof that is asked for
-// after the view finds a busy cache further on than the view each time.
+// ahead are resources to prove before an owner's next view, and the proofs. A proof that follows
+// the view finds a busy cache further on than the view each time.
 type ahead struct {
 	resources []schema.GroupResource
 	asOf      map[schema.GroupResource]time.Time       // at least
 	proofs    map[schema.GroupResource]freshness.Proof // nil: not proven yet
 }
 
-// refusal is a hold that puts off an action, and lets the rest of the reconcile go on. No proof is made for it: the owner comes back
-// when there may be one, and its reconcile asks again, for a proof of what it reads then. So its asOf, unless zero, is what proofs were
-// asked for that have taken too long to wait for, and it outlasts its end.
+// putOff is a hold that puts off an action, while the rest of the reconcile goes on. The hold asks for no proof: the owner comes back
+// when one may be possible, and its reconcile asks again, for a proof of what it reads then. So its asOf, unless zero, is the time of the
+// slow proofs for which the reconcile did not wait; it stays after the hold has ended.
 type putOff struct {
 	hold
 	ended time.Time
-	// counted are what the value was computed from, if they are proven as of when it was.
+	// counted are the objects from which the value was computed, if they are to be proven as of that moment.
 	counted *tally
-	// stale is when the server had, of each cache that was stale in this wait, what the first proof found missing.
+	// stale is, for each cache that was stale in this wait, when the server had what the first proof found missing.
 	stale map[schema.GroupResource]time.Time
-	// refuted is the version of the cache that a live read has contradicted; empty: none has.
+	// refuted is the version of the cache that a live read has contradicted, if any.
 	refuted string
-	// forgotten says that its object has gone meanwhile: the wait leaves nothing behind.
+	// forgotten says that its object is gone: the wait leaves nothing behind.
 	forgotten bool
-	// decided says that the action was taken by a live read meanwhile: the end of the wait brings nobody back.
+	// decided says that a live read has decided the action: the end of the wait does not wake the owner.
 	decided bool
 }
 
-// OnReady sets where the keys of owners go that waited.
+// OnReady sets the function that gets the keys of woken owners.
 func (s *Store) OnReady(add func(key string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,8 +139,8 @@ func (s *Store) WroteAt(owner types.NamespacedName, ownerUID types.UID, resource
 	s.wrote(owner, ownerUID, resource, rv, rvtracker.Sent{})
 }
 
-// Wrote records a write by what it was answered with; see rvtracker.Controller. An update that changed nothing is
-// answered with the version that the object has, and is no write: that is so if the cache has it at just that version.
+// Wrote records a write by its answer; see rvtracker.Controller. The answer to an update that changed nothing
+// has the version that the object had before, and is no write: the cache has the object at just that version.
 func (s *Store) Wrote(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, answer metav1.ObjectMeta, sent rvtracker.Sent) {
 	if sent.Suspect(answer.ResourceVersion) && s.holds(resource, answer) {
 		return
@@ -169,7 +169,7 @@ func (s *Store) holds(resource schema.GroupResource, want metav1.ObjectMeta) boo
 	return err == nil && has.GetUID() == want.UID && has.GetResourceVersion() == want.ResourceVersion
 }
 
-// Fenced notes at which version a write was made, and when it was sent.
+// Fenced notes the version of a write, and when it was sent.
 func (s *Store) Fenced(resource schema.GroupResource, rv string, sent rvtracker.Sent) {
 	if s.prover != nil {
 		s.prover.Wrote(resource, rv, sent)
@@ -218,7 +218,7 @@ func (s *Store) SeenOwnWrites(owner types.NamespacedName) bool {
 	return !untracked
 }
 
-// wake puts an owner back on its controller's queue, unless the queue's backoff will.
+// wake puts an owner back on its controller's queue, unless the queue's backoff will do that.
 func (s *Store) wake(owner types.NamespacedName) {
 	key := queueKey(owner)
 	s.mu.Lock()
@@ -240,8 +240,8 @@ func key(owner types.NamespacedName) string { return cache.ObjectName(owner).Str
 type UnprovenError struct {
 	// Owner is the object whose reconcile has to wait.
 	Owner types.NamespacedName
-	// Proof is what is known of the cache: stale, nothing, or that it is fresh by now but may not have
-	// been when the reconcile read it.
+	// Proof is what is known about the cache: stale, unknown, or fresh now, but perhaps not
+	// when the reconcile read it.
 	Proof freshness.Proof
 
 	parked, again bool
@@ -255,21 +255,21 @@ func (e *UnprovenError) Error() string {
 	return fmt.Sprintf("%s waits: its cache is not proven fresh: %s", e.Owner, e.Proof)
 }
 
-// Parked is true if the owner is put back on the queue when it is worth asking again.
+// Parked is true if the store puts the owner back on the queue when another try may succeed.
 func (e *UnprovenError) Parked() bool { return e.parked }
 
-// Again is true if nothing is missing but a newer reading: consistency.Sync reconciles the owner once more, and all that
-// it needs is proven before it is read then. The owner is back on the queue, too, for a controller that keeps the error to
-// itself. It is false the second time in a row, so that no reconcile puts off for ever what it leaves to the next one.
+// Again is true if only a newer reading is missing: consistency.Sync reconciles the owner once more, and the store proves all that
+// it needs before it reads. The owner is also back on the queue, for a controller that does not return the error.
+// Again is false the second time in a row, so that the wait is bounded.
 func (e *UnprovenError) Again() bool { return e.again }
 
-// ProveFresh returns nil if what the context's reconcile has read of the resources had all that the server had no longer
-// than ProofAge before the reconcile began, of nodes when it began, or when EnsureReady let it begin. Of the owner and the pods that it controls
-// that is so if their caches are proven, and they are in there as they were read. Otherwise it returns an *UnprovenError
-// for the first resource of which it may not be so, and the owner comes back to the queue: at once if the cache is proven
-// by now, else when it has caught up, or after a while. It does so, too, once, if the reconcile began longer ago than
-// ProofAge by the time of the proofs. It waits for proofs for promptly at most; if they come later they are good for the
-// reconcile that follows them. A reconcile gets one answer: what was proven or refused once stays so. Without an owner
+// ProveFresh returns nil if the caches of the resources, as the context's reconcile has read them, had all that the server had at most
+// ProofAge before the reconcile began; for nodes, all that it had when the reconcile began. For the owner and the pods that it controls
+// it is enough that their caches are proven now and still have them as they were read. Otherwise it returns an *UnprovenError
+// for the first resource that fails, and the owner comes back to the queue: at once if the cache is proven
+// now, else when it has caught up, or after a while. It also returns the error, once, if the reconcile began more than
+// ProofAge before the proofs. It waits for proofs for promptly at most; later proofs serve the
+// next reconcile. A reconcile gets one answer: a later call returns the same. Without an owner
 // nothing can be proven.
 func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResource) error {
 	if s.prover == nil {
@@ -308,7 +308,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 			continue
 		}
 		if earlier := early[resource]; began.counts(resource) && (slow || proof.Fresh()) && earlier.Fresh() && began.shows(resource, earlier) {
-			continue // It would come late, or after another change, each time.
+			continue // The proof would come late, or after another change, each time.
 		}
 		if !slow && s.goOn(ctx, resource, proof) {
 			continue
@@ -324,7 +324,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 			s.wasSlow()
 			s.await(ctx, owner.Name, &putOff{hold: hold{resource: resource, proof: proof, asOf: asOf[resource]}, counted: began.counted}, func() (proven bool) {
 				if proven = rest(); proven {
-					s.proveNextAhead(owner.Name, resources, asOf) // The owner may have to queue for longer than the proofs are good.
+					s.proveNextAhead(owner.Name, resources, asOf) // The owner may have to queue for longer than the proofs are valid.
 				} else if late, stale := s.shownStale(resource); stale {
 					s.prover.Wait(ctx, resource, late)
 				} else if s.brief {
@@ -342,7 +342,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		return began.unproven
 	}
 	if len(open) > 0 && early == nil && time.Since(began.at) > ProofAge {
-		// What was read is older by now than a proof may be.
+		// What was read is now older than a proof may be.
 		s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
 		s.wake(owner.Name)
 		began.unproven = &UnprovenError{Owner: owner.Name, Proof: replies[open[0]].proof, parked: true, again: true}
@@ -355,8 +355,8 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 	return nil
 }
 
-// goOn reports whether nothing has been provable of a resource for so long that a deletion goes on without, as upstream's: where
-// its versions cannot be compared, nothing ever will be.
+// goOn reports whether nothing could be proven about a resource for so long that a deletion goes on without a proof, as on upstream: where
+// versions cannot be compared, no proof will ever come.
 func (s *Store) goOn(ctx context.Context, resource schema.GroupResource, proof freshness.Proof) bool {
 	now := time.Now()
 	if !proof.Hopeless(now) {
@@ -398,14 +398,14 @@ func (s *Store) caughtUp(owner types.NamespacedName, began *view, resource schem
 	return ok && !known.At.Before(since) && began.shows(resource, known)
 }
 
-// provable forgets that nothing was provable of a resource.
+// provable notes that a resource can be proven.
 func (s *Store) provable(resource schema.GroupResource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.unprovable, resource)
 }
 
-// needed adds to what a disruptive action depends on the caches that were relied on unproven after a relist.
+// needed adds, to the caches on which a disruptive action depends, those that were used without a proof after a relist.
 func (s *Store) needed(resources []schema.GroupResource) []schema.GroupResource {
 	for _, resource := range s.Controller.Unproven() {
 		if !slices.Contains(resources, resource) {
@@ -415,7 +415,7 @@ func (s *Store) needed(resources []schema.GroupResource) []schema.GroupResource 
 	return resources
 }
 
-// proveNextAhead has the resources proven before the owner's next view, and those that were before this one.
+// proveNextAhead has the resources proven before the owner's next view, together with those proven before this one.
 func (s *Store) proveNextAhead(owner types.NamespacedName, resources []schema.GroupResource, asOf map[schema.GroupResource]time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -428,7 +428,7 @@ func (s *Store) proveNextAhead(owner types.NamespacedName, resources []schema.Gr
 	s.ahead[owner] = &ahead{resources: resources, asOf: asOf}
 }
 
-// notShown are those that no read of the server has shown. The next reconcile reads the others again, at once, where their proof
+// notShown are the resources that no live read has shown. The next reconcile reads the others live again, if their proof
 // is slow.
 func notShown(resources []schema.GroupResource, replies map[schema.GroupResource]reply) []schema.GroupResource {
 	return slices.DeleteFunc(slices.Clone(resources), func(r schema.GroupResource) bool { return replies[r].shown })
@@ -436,8 +436,8 @@ func notShown(resources []schema.GroupResource, replies map[schema.GroupResource
 
 func byName(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) }
 
-// proveAhead proves what the owner's last reconcile has asked for, once. The view is taken after it. What cannot be proven
-// within aheadLimit is asked for again by the reconcile.
+// proveAhead proves, once and before the view, what the owner's last reconcile asked for. The reconcile asks again for what could not
+// be proven within aheadLimit.
 func (s *Store) proveAhead(owner types.NamespacedName) {
 	s.mu.Lock()
 	a := s.ahead[owner]
@@ -465,7 +465,7 @@ func (s *Store) proveAhead(owner types.NamespacedName) {
 	}
 }
 
-// provenAhead is what proveAhead has proven for the reconcile that is under way.
+// provenAhead is what proveAhead has proven for the current reconcile.
 func (s *Store) provenAhead(owner types.NamespacedName) map[schema.GroupResource]freshness.Proof {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -475,7 +475,7 @@ func (s *Store) provenAhead(owner types.NamespacedName) map[schema.GroupResource
 	return nil
 }
 
-// retry puts the owner back on the queue once the cache has what it lacked, or, if that cannot be said, when the server may
+// retry puts the owner back on the queue once the cache has what it lacked, or, if that is not known, when the server may
 // answer again.
 func (s *Store) retry(ctx context.Context, owner types.NamespacedName, resource schema.GroupResource, proof freshness.Proof) {
 	s.await(ctx, owner, &putOff{hold: hold{resource: resource, proof: proof}}, func() bool {
@@ -484,8 +484,8 @@ func (s *Store) retry(ctx context.Context, owner types.NamespacedName, resource 
 	})
 }
 
-// await puts the owner back on the queue when wait returns; that is true if what was asked for by the refusal's asOf is
-// proven. One is under way for an owner.
+// await puts the owner back on the queue when wait returns, which reports whether the caches are proven as of r's asOf.
+// An owner has one such wait at a time.
 func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff, wait func() (proven bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 )
 
 // EvictionWaitsReason is the reason of the Warning event on a pod whose eviction has been due for more
-// than a minute and waits until it can be known whether the pod is to be evicted.
+// than a minute and is put off until the controller can verify it.
 const EvictionWaitsReason = "EvictionWaits"
 
 // GuardEvictions implements what consistency.GuardEvictions asks for. Without proofs there is no guard.
@@ -34,7 +34,7 @@ func (s *Store) evictionOptions() evictionguard.Options {
 	return evictionguard.Options{Controller: s.name, Prove: s.prover.Prove, Budget: s.budget, Report: s.reports.evictionWaits}
 }
 
-// evictionWaits says on a pod that its eviction waits, and why.
+// evictionWaits records on a pod that its eviction is put off, and why.
 func (r *Reporter) evictionWaits(pod types.NamespacedName, uid types.UID, message string) {
 	if r == nil || r.events == nil {
 		return

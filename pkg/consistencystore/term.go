@@ -30,15 +30,15 @@ type Prover interface {
 	Known(resource schema.GroupResource) (freshness.Proof, bool)
 	// Wait returns when, after proof, it may be worth proving again.
 	Wait(ctx context.Context, resource schema.GroupResource, proof freshness.Proof)
-	// Wrote says that a write that was sent then was made at rv: to the cache, that is a fence.
+	// Wrote notes a write, its version, and when it was sent: for the cache, that is a fence.
 	Wrote(resource schema.GroupResource, rv string, sent rvtracker.Sent)
 }
 
-// Caches are those that the prover looks at.
+// Caches registers caches with the prover.
 type Caches interface {
-	// Register has the prover look at a cache. What it returns is logged: nothing can be proven then.
+	// Register registers a cache with the prover. After an error, which is logged, nothing can be proven.
 	Register(ctx context.Context, resource schema.GroupResource, store cache.Store) error
-	// Registered reports whether the prover looks at a cache of the resource.
+	// Registered reports whether the prover has a cache of the resource.
 	Registered(resource schema.GroupResource) bool
 }
 
@@ -111,7 +111,7 @@ func (t *Term) New(ctx context.Context, controller string, stores map[schema.Gro
 	return s
 }
 
-// seriesValues are what the tracker and the prover label metrics with.
+// seriesValues are the values of metrics' labels from the tracker, the prover and the stores.
 var seriesValues = metrics.Values{
 	Parked:  append(slices.Clip(rvtracker.LabelValues.Reasons), stalenessz.ForStart, stalenessz.ForUnsettled),
 	Waited:  rvtracker.LabelValues.Ended,
@@ -120,7 +120,7 @@ var seriesValues = metrics.Values{
 	Origins: rvtracker.LabelValues.Origins,
 }
 
-// newStore returns a controller's store that is kept by the tracker and proves nothing.
+// newStore returns a controller's store that the tracker keeps and that proves nothing.
 func newStore(tracker *rvtracker.Tracker, controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter) *Store {
 	tracked := make(map[schema.GroupResource]rvtracker.Store, len(stores))
 	for resource, s := range stores {

@@ -15,50 +15,49 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
-// reportAfter is how long an owner waits for the outcome of a write before it is said on the object.
+// reportAfter is how long an owner waits for the outcome of a write before an event is recorded on it.
 const reportAfter = time.Minute
 
-// renewalTick is how often it is looked whether the leader lease was renewed since a loss.
+// renewalTick is how often settle checks whether the leader lease was renewed since a loss.
 const renewalTick = 100 * time.Millisecond
 
-// unsettledWrites are writes of which nobody knows whether they were made, because the answer was lost. Their
+// unsettledWrites are writes whose answers were lost: it is not known whether the server made them. Their
 // owners wait until the cache is proven as new as the loss: then it shows the write, or there was none.
 //
-// A consistent read alone does not show that: etcd may have been handed the write before, and commit it a moment after the
-// read. It commits in the order in which it was handed the writes, so the cache is proven as new as the answer to a later
-// one: the first renewal of the leader lease that was sent after the loss. What an apiserver hands to etcd later still, on
-// behalf of a request that its client has given up, is not caught.
+// A consistent read alone does not show that: an apiserver may have handed the write to etcd before, and etcd commit it a moment after the
+// read. etcd commits writes in the order in which it receives them, so the cache has to be proven as new as the answer to a later
+// write: the first renewal of the leader lease that was sent after the loss. If an apiserver hands a write to etcd later still, for
+// a request that its client has given up, it is missed.
 type unsettledWrites struct {
-	// renewed is when the last renewal of the leader lease that succeeded was sent; nil without leader election.
+	// renewed is when the last successful renewal of the leader lease was sent; nil without leader election.
 	renewed func() time.Time
 
 	mu     sync.Mutex
 	owners map[types.NamespacedName]*unsettledOwner
-	// settling has a goroutine for each resource that is proven for owners: one for all of them. It is kicked when
-	// there are more.
+	// settling has, for each resource that is proven for owners, the channel that tells its one goroutine of more owners.
 	settling map[schema.GroupResource]chan struct{}
-	// retries counts, of owners whose creations fail, how often they were tried again in the client's place.
+	// retries counts, for owners whose creations fail, how often they were reconciled again in place of the client's retry.
 	retries map[types.NamespacedName]int
 }
 
 // unsettledOwner waits for proofs, once it is to be reconciled again.
 type unsettledOwner struct {
 	uid types.UID
-	// lost has a hold for the last loss of each resource. Its asOf is zero until a later write is known to be made, if that can be known.
+	// lost has a hold for the last loss of each resource. With leader election its asOf is zero until a later write has succeeded.
 	lost map[schema.GroupResource]*hold
-	// latest is the last loss of all, and followed says that a write which was sent after it is known to be made.
+	// latest is the last loss of all, and followed says that a write which was sent after it has succeeded.
 	latest   time.Time
 	followed bool
-	// parked is set once the owner was refused, since then: it is proven for, and has to be woken.
+	// parked is set once the owner was refused, at since: a goroutine proves its resources, and has to wake it.
 	parked   bool
 	since    time.Time
 	reported bool
-	// notBefore is when the server lets it be tried again.
+	// notBefore is until when the server asks to wait.
 	notBefore time.Time
 }
 
-// checkUnsettled refuses an owner with an unsettled write, and has it woken when that is settled. What is proven
-// already settles it at no cost: by the time of a retry with backoff that is the usual case.
+// checkUnsettled refuses an owner with an unsettled write, and has it woken when that is settled. A proof that exists
+// already settles it without a request, as is usual by the time of a retry with backoff.
 func (s *Store) checkUnsettled(owner types.NamespacedName) error {
 	u := &s.unsettled
 	u.mu.Lock()
@@ -84,8 +83,8 @@ func (s *Store) checkUnsettled(owner types.NamespacedName) error {
 	return nil
 }
 
-// follow reports whether a write that was sent after the owner's last loss is known to be made, if that can be known. The set's mu
-// must be held.
+// follow reports whether a write that was sent after the owner's last loss has succeeded; without leader election it returns true. The
+// set's mu must be held.
 func (s *Store) follow(o *unsettledOwner) bool {
 	renewed := s.unsettled.renewed
 	if renewed != nil && !o.followed && renewed().After(o.latest) {
@@ -99,7 +98,7 @@ func (s *Store) follow(o *unsettledOwner) bool {
 	return renewed == nil || o.followed
 }
 
-// park has the owner proven for and woken. The set's mu must be held.
+// park has the owner's resources proven, and the owner woken then. The set's mu must be held.
 func (s *Store) park(owner types.NamespacedName, o *unsettledOwner) {
 	if o.parked {
 		return
@@ -111,7 +110,7 @@ func (s *Store) park(owner types.NamespacedName, o *unsettledOwner) {
 	}
 }
 
-// clear forgets the owner if the UID matches or is empty. It reports whether the owner was parked and has to be woken.
+// clearUnsettled forgets the owner if the UID matches or is empty. It reports whether the owner was parked and has to be woken.
 func (s *Store) clearUnsettled(owner types.NamespacedName, uid types.UID) (wake bool) {
 	u := &s.unsettled
 	u.mu.Lock()
@@ -140,16 +139,16 @@ func (s *Store) settled(owner types.NamespacedName) {
 	delete(s.unsettled.owners, owner)
 }
 
-// maxRetries is how often client-go sends a request again before it tells the controller of the error.
+// maxRetries is how often client-go sends a request again before it returns the error.
 const maxRetries = 10
 
 // Unsettled notes that a write was sent for the owner and its outcome is unknown: EnsureReady refuses the
-// owner until the cache of the resource is proven as new as now. No proof is asked for before that. Resources that
-// the controller has no cache of are not tracked.
+// owner until the cache of the resource is proven as new as now. No proof is asked for before EnsureReady is called. Resources
+// of which the controller has no cache are not tracked.
 //
-// If the client would have sent the write again after retry, the owner is to be reconciled again in its place: EnsureReady
-// refuses it for as long at least, and it is put back on the queue then. After as many times as the client would have
-// tried it is not, so that the queue's backoff applies.
+// If the client would have sent the write again after retry, the owner has to be reconciled again instead: EnsureReady
+// refuses it for at least that time, and then it comes back to the queue. After as many times as the client would have
+// tried it does not, so that the queue's backoff applies.
 func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (tracked, again bool) {
 	if _, ok := s.caches[resource]; !ok || s.prover == nil {
 		return false, false
@@ -177,7 +176,7 @@ func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resour
 	if retry == transport.NeverRetried {
 		return true, false
 	}
-	if o.notBefore.IsZero() { // Else it is one of several creations that failed together.
+	if o.notBefore.IsZero() { // Otherwise it is one of several creations that failed together.
 		if u.retries[owner] == maxRetries {
 			delete(u.retries, owner)
 			return true, false
@@ -196,7 +195,7 @@ func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resour
 	return true, true
 }
 
-// lose notes a loss of the resource, now. The set's mu must be held.
+// lose notes that an answer about the resource was lost now. The set's mu must be held.
 func (s *Store) lose(owner types.NamespacedName, o *unsettledOwner, resource schema.GroupResource) {
 	o.latest, o.followed = time.Now(), false
 	h, known := o.lost[resource]
@@ -220,7 +219,7 @@ func (s *Store) lose(owner types.NamespacedName, o *unsettledOwner, resource sch
 	}
 }
 
-// created forgets how often the owner's creations had failed.
+// created resets how often the owner's creations have failed.
 func (u *unsettledWrites) created(owner types.NamespacedName) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -18,29 +18,29 @@ import (
 
 var podResource = schema.GroupResource{Resource: "pods"}
 
-// view is how far a controller's caches had got when a reconcile began, and what it had read of its owner by then.
+// view is the versions of a controller's caches when a reconcile began, and what it had read of its owner.
 type view struct {
 	at       time.Time
 	versions map[schema.GroupResource]string
 	own      *ownObject // nil: unknown
-	// owned are the objects that the owner controls, of the resources of which that is known.
+	// owned are the objects that the owner controls, for resources where they are known.
 	owned map[schema.GroupResource]*owned
 	// patience, unless 0, is how long to wait for proofs in place of promptly.
 	patience time.Duration
 	// exact wants proofs no older than the view.
 	exact bool
-	// counted are what a value that is to be lowered was computed from; nil: there are none.
+	// counted are the objects from which a lower value was computed, if any.
 	counted *tally
 
-	// What was proven of the view stays so, also when the reconcile has changed things itself since. Who has the turn
+	// What was proven of the view stays proven, even if the reconcile has since made changes itself. Only the holder of the turn
 	// may read and write it.
 	turn     chan struct{}
 	proven   map[schema.GroupResource]bool
 	unproven error
 }
 
-// View is what consistency.WithOwner keeps of the caches, for ProveFresh to judge. The owner is nil if the controller
-// does not say what it has read.
+// View is what consistency.WithOwner keeps of the caches for ProveFresh. The owner is nil if the controller
+// does not pass what it has read.
 func (s *Store) View(owner metav1.Object, kind schema.GroupVersionKind) any {
 	if s.prover == nil {
 		return nil
@@ -60,7 +60,7 @@ func (s *Store) View(owner metav1.Object, kind schema.GroupVersionKind) any {
 		v.own = &ownObject{store: store, resource: plural.GroupResource(), namespace: owner.GetNamespace(), name: owner.GetName(),
 			selector: selectorOf(owner), read: read(owner)}
 	}
-	// After the versions, so that what comes in between counts as a change.
+	// After the versions, so that an event in between counts as a change.
 	if kind.Kind == "Deployment" {
 		v.owned = s.ownedByDeployment(v.versions, owner)
 	} else if pods := s.ownPods(v.versions, owner.GetNamespace(), kind.Kind, owner); pods != nil {
@@ -69,8 +69,8 @@ func (s *Store) View(owner metav1.Object, kind schema.GroupVersionKind) any {
 	return v
 }
 
-// age is how much older than the view a proof may be. Nodes are neither the owner's nor its controller's: one that has joined,
-// or got its label back, a moment ago must not cost a pod.
+// age is how much older than the view a proof may be. Nodes belong neither to the owner nor to its controller: a pod must not be deleted
+// because of a node that joined, or got its label back, a moment ago.
 func (v *view) age(resource schema.GroupResource) time.Duration {
 	if v.exact || v.own != nil && resource == nodeResource {
 		return 0
@@ -78,8 +78,7 @@ func (v *view) age(resource schema.GroupResource) time.Duration {
 	return ProofAge
 }
 
-// shows reports whether what was read from the cache of the resource, at or after the view, has what
-// the proof says.
+// shows reports whether the proof covers what was read from the cache of the resource, at or after the view.
 func (v *view) shows(resource schema.GroupResource, proof freshness.Proof) bool {
 	if proof.Exact {
 		return v.versions[resource] == proof.ResourceVersion
@@ -87,9 +86,9 @@ func (v *view) shows(resource schema.GroupResource, proof freshness.Proof) bool 
 	return freshness.Passed(v.versions[resource], proof.ResourceVersion)
 }
 
-// showsNow is shows for a proof that was made after the view. Of the owner and what it controls it is enough that they are as
-// they were: then what the others' traffic has brought since makes no difference. The owner was read before the view, so
-// that for it nothing else will do.
+// showsNow is shows for a proof that was made after the view. For the owner and what it controls it is enough that they are
+// unchanged: changes to other objects since then make no difference. The owner was read before the view, so
+// only that counts for it.
 func (v *view) showsNow(resource schema.GroupResource, proof freshness.Proof) bool {
 	if v.own != nil && resource == v.own.resource {
 		return v.own.unchanged()
@@ -109,7 +108,7 @@ type ownObject struct {
 	read            ownVersion
 }
 
-// ownVersion is what of an owner its deletions depend on. Its status is written by its controller, which waits for its
+// ownVersion is the part of an owner on which its deletions depend. Only its controller writes its status, and waits for its
 // own writes.
 type ownVersion struct {
 	key        string
@@ -122,7 +121,7 @@ func read(o metav1.Object) ownVersion {
 	return ownVersion{key: cache.MetaObjectToName(o).String(), uid: o.GetUID(), generation: o.GetGeneration(), deleted: o.GetDeletionTimestamp() != nil}
 }
 
-// unchanged says that the cache has the owner as it was read.
+// unchanged reports that the cache has the owner as it was read.
 func (o *ownObject) unchanged() bool {
 	item, exists, err := o.store.GetByKey(o.read.key)
 	if err != nil || !exists {

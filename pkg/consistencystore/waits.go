@@ -13,10 +13,10 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
-// waiter is a breaker, or a guard of evictions, that says what it puts off.
+// waiter is a breaker, or a guard of evictions, that lists what it puts off.
 type waiter interface{ Waits() []livereads.PutOff }
 
-// guarded notes a guard of the controller's disruptive actions, whose waits are then shown.
+// guarded notes a guard of the controller's disruptive actions, so that Waits lists what it puts off.
 func guarded[G waiter](s *Store, guard G) G {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -24,7 +24,7 @@ func guarded[G waiter](s *Store, guard G) G {
 	return guard
 }
 
-// Waits hands over everything that the controller does not do now because a cache may be stale: the owners that wait for their own
+// Waits adds to out all that the controller does not do now because a cache may be stale: the owners that wait for their own
 // writes or for proofs, and what the guards put off.
 func (s *Store) Waits(out *stalenessz.Longest) {
 	s.EachWaiting(out.Wants, func(w rvtracker.Wait) {
