@@ -63,7 +63,7 @@ func (r *relistedTaints) moved() {
 		object, exists, err := r.nodes.GetByKey(name)
 		node, ok := object.(*corev1.Node)
 		if err != nil || !exists || !ok || len(noExecute(node)) == 0 {
-			continue // The controller is told of that.
+			continue // The controller gets an event for that.
 		}
 		if at, again := r.since[name]; again {
 			since[name] = at

@@ -265,8 +265,8 @@ func (g *TaintGuard) wait(ctx context.Context, e consistency.Eviction, due time.
 	return &consistency.RetryEviction{At: wholeSecond(time.Now().Add(delay)), Eviction: e, Cancelled: func() { state.end(g.evictionWaits) }}
 }
 
-// wholeSecond is the beginning of t's second, so that those that wait together are tried together and share
-// what is asked for them. Other than Truncate it keeps the monotonic clock, which nobody sets back.
+// wholeSecond is the beginning of t's second, so that evictions that wait together are tried together and share
+// their requests. Unlike Truncate it keeps the monotonic clock, which never goes back.
 func wholeSecond(t time.Time) time.Time { return t.Add(-time.Duration(t.Nanosecond())) }
 
 // retryAfter is how long the server wants to be left alone.

@@ -45,7 +45,7 @@ func newNodeChecks(ctx context.Context, o Options, evictor Evictor) *nodeChecks 
 		checks: map[string]*nodeCheck{}, wrong: map[string]string{}}
 }
 
-// begin has the node checked, if that costs nobody anything. It returns nil if not.
+// begin has the node checked, unless that would delay other reads; then it returns nil.
 func (c *nodeChecks) begin(name string, busy bool) *nodeCheck {
 	c.mu.Lock()
 	defer c.mu.Unlock()

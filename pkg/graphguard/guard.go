@@ -132,7 +132,7 @@ func (g *Guard) known(of consistency.GraphOwner, again func()) (proven, known bo
 	return fresh, fresh
 }
 
-// ask proves a resource again and again until nobody waits for it any more.
+// ask proves a resource again and again until no owner waits for it any more.
 func (g *Guard) ask(f *followed) {
 	resource := f.GroupResource()
 	for {
@@ -172,7 +172,7 @@ func (g *Guard) sleep(d time.Duration) bool {
 	}
 }
 
-// settle takes the answer into account, and reports whether somebody still waits for the resource.
+// settle notes the answer, and reports whether an owner still waits for the resource.
 func (g *Guard) settle(f *followed, asOf time.Time, proof freshness.Proof, reached bool) (more bool) {
 	g.mu.Lock()
 	first := f.asking.proof.Outcome == "" || f.asking.proof.Fresh() && !f.asking.behind

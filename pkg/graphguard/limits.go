@@ -35,7 +35,7 @@ func (g *Guard) over(o *owner, f *followed, now time.Time) bool {
 	if f.custom() {
 		limit = customStale
 	}
-	// A cache that was shown stale, and of which nothing can be told since, still counts as stale for owners that came less than the limit after that.
+	// A cache that was shown stale, and about which nothing is known since, still counts as stale for owners that came less than the limit after that.
 	if !a.stale.IsZero() && !a.failing.IsZero() && o.since.Sub(a.stale) < limit {
 		return now.Sub(o.since) >= limit
 	}

@@ -42,8 +42,8 @@ const (
 	givenUp = "GivenUp"
 )
 
-// Budget is a token bucket over all live reads of the process. While it is spent, those who wait are
-// served one lane after another, so that none can starve the others: of n lanes with somebody waiting,
+// Budget is a token bucket over all live reads of the process. While it is spent, it serves one lane after
+// another, so that none can starve the others: of n lanes with reads that wait,
 // each gets every nth token, whatever the number of its reads. The reads of one resource by one controller
 // are a lane; within it the order is that of the calls. All methods may be called concurrently.
 type Budget struct {
@@ -52,7 +52,7 @@ type Budget struct {
 	// turns are the lanes that wait, the next to be served first.
 	turns []lane
 	queue map[lane][]*waiter
-	timer *time.Timer // set while somebody waits
+	timer *time.Timer // set while a read waits
 }
 
 type lane struct {
@@ -132,8 +132,8 @@ func InitReads(controller string, resources ...schema.GroupResource) {
 	}
 }
 
-// Spare reports whether nobody waits and more than half of the burst is left, so that a read which is
-// not needed takes nothing from one that is.
+// Spare reports whether no read waits and more than half of the burst is left, so that an optional read
+// takes nothing from a necessary one.
 func (b *Budget) Spare() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -155,7 +155,7 @@ func outcome(err error) string {
 	return readError
 }
 
-// arm sets the timer to when the next token is there. The mutex is held, and somebody waits.
+// arm sets the timer for the next token. The mutex is held, and a read waits.
 func (b *Budget) arm() {
 	if b.timer != nil {
 		return

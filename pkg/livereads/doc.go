@@ -6,9 +6,9 @@
 //
 // It promises:
 //
-//   - Budget bounds all live reads of the process, and shares what it allows fairly among controllers and
+//   - Budget bounds all live reads of the process, and divides them fairly among controllers and
 //     resources. Fences and proofs (package freshness) have a budget of their own, and are always tried first.
-//   - Reads sends one read for all who ask for the same object at the same time, its error included.
+//   - Reads sends one read for all callers that ask for the same object at the same time; they share its error, too.
 //
-// Evidence, Verdict and PutOff are the words in which the rooms above say what they verified, and what they put off.
+// With Evidence, Verdict and PutOff other packages say what they verified, and what they put off.
 package livereads

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// foundFor is how long an object that a read has found is taken to be there, if the cache still lacks it.
+	// foundFor is for how long an object that a read has found counts as existing, if the cache still lacks it.
 	foundFor = time.Minute
-	// sharedPatience is how long one who asks waits for a read, which may end later, and sharedPause how long nobody asks again after
-	// one that failed or was late: where the budget is spent, work goes on at nine tenths of its speed.
+	// sharedPatience is how long a caller waits for a read, which may end later, and sharedPause the pause after
+	// a read that failed or was late: where the budget is spent, work goes on at nine tenths of its speed.
 	sharedPatience = 100 * time.Millisecond
 	sharedPause    = time.Second
 )
 
-// SharedReads tell whether there are the objects that a cache lacks. All who ask share the reads, and nobody waits for them for
-// more than 100 ms in a second, however many objects are asked for. All methods may be called concurrently.
+// SharedReads find out whether objects exist that a cache lacks. All callers share the reads, and together wait for them for
+// at most 100 ms in a second, however many objects they ask for. All methods may be called concurrently.
 type SharedReads[T any] struct {
 	reads *Reads[T]
 
@@ -36,8 +36,8 @@ type found[T any] struct {
 	at  time.Time
 }
 
-// NewSharedReads shares these reads, which nobody else has used yet. What a read has found that nobody waited for until its
-// end counts, too: one who asks again may do so after a long backoff, and be too early for the next read as well.
+// NewSharedReads shares these reads, which must not have been used yet. A read that ends after its callers have gone counts, too:
+// a caller may ask again only after a long backoff, and could miss the end of the next read as well.
 func NewSharedReads[T any](reads *Reads[T]) *SharedReads[T] {
 	c := &SharedReads[T]{reads: reads, found: map[string]found[T]{}}
 	read := reads.read

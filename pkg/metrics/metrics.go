@@ -87,7 +87,7 @@ var (
 	})
 	undeclaredWrites = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "undeclared_writes_total", StabilityLevel: metrics.ALPHA,
-		Help: "Number of writes that docs/coverage.md does not list, by the client and the verb. They are sent all the same.",
+		Help: "Number of writes that docs/coverage.md does not list, by client and verb. The process sends them nevertheless.",
 	}, []string{"client", "verb"})
 	unguardedDeletions = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "unguarded_deletions_total", StabilityLevel: metrics.ALPHA,
@@ -122,7 +122,7 @@ func Register() {
 	})
 }
 
-// Parked says how many owners a controller holds back now, by the reason.
+// Parked sets how many owners of a controller wait to be reconciled now, by reason.
 func Parked(controller, reason string, owners int) {
 	parkedOwners.WithLabelValues(controller, reason).Set(float64(owners))
 }

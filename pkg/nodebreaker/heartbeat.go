@@ -71,7 +71,7 @@ func newer(saved, lease *coordv1.Lease) bool {
 }
 
 // renewed reports whether a lease that the server had after the saved one was seen has a later heartbeat. It
-// has if it differs, unless the server was rewound to a lease from before.
+// has if it differs, unless resource versions went backward and the lease is from before.
 func renewed(saved, lease *coordv1.Lease) bool {
 	if !changed(saved, lease) {
 		return false

@@ -34,7 +34,7 @@ const (
 	refreshWait = 2 * time.Second
 	// reportAfter is how long nothing could be verified before Report is called.
 	reportAfter = time.Minute
-	// maxSkew is how far the server's clock may be from ours for a new node's age to be told wrong.
+	// maxSkew is how far the server's clock may differ from ours: within it the age of a new node is not known.
 	maxSkew = time.Hour
 )
 
@@ -57,7 +57,7 @@ type NodesOptions struct {
 	GetNode    func(ctx context.Context, name string) (*corev1.Node, error)
 	// Budget of live reads.
 	Budget *livereads.Budget
-	// Report is told, once each time, that for a minute nothing could be verified.
+	// Report is called, once each time, when nothing could be verified for a minute.
 	Report func(ctx context.Context, cause string)
 }
 
@@ -120,8 +120,8 @@ func NewNodes(opts NodesOptions) *Nodes {
 	return &Nodes{opts: opts, pass: passState{dead: map[string]time.Time{}}, nodes: map[string]nodeRead{}, leases: liveLeases{read: map[string]leaseRead{}}}
 }
 
-// FirstProbe is from when on a node is judged that never posted its status. It is when we first saw it,
-// since its creation is told by the server's clock, which may differ from ours; unless the node is so
+// FirstProbe is the time from which on a node is judged that never posted its status. It is when we first saw it,
+// since its creation timestamp is by the server's clock, which may differ from ours; unless the node is so
 // old, or so far in the future, that no difference of clocks explains it.
 func (n *Nodes) FirstProbe(created, now metav1.Time) metav1.Time {
 	if age := now.Sub(created.Time); age > maxSkew || age < -maxSkew {
@@ -263,7 +263,7 @@ func (n *Nodes) noteUnverified(ctx context.Context, cause error) {
 	n.held, n.heldNow = false, 0
 }
 
-// prune forgets what nobody can ask for any more. The mutex is held.
+// prune forgets what is not needed any more. The mutex is held.
 func (n *Nodes) prune(now time.Time) {
 	if n.openedAt.IsZero() && !n.leases.good(n.opts.Grace, now) {
 		n.leases.list = nil
@@ -316,8 +316,8 @@ func (n *Nodes) proveClosed(ctx context.Context) bool {
 	return true
 }
 
-// has reports whether the cache has every heartbeat of the evidence. That holds also after the server
-// was rewound, when resource versions say nothing.
+// has reports whether the cache has every heartbeat of the evidence, also after resource versions went
+// backward, when they prove nothing.
 func (n *Nodes) has(e evidence) bool {
 	for name, live := range e.leases {
 		if !has(n.opts.Lease(name), live.lease(name)) {

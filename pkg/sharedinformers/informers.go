@@ -20,7 +20,7 @@ import (
 )
 
 // Informers returns a function that lists the informers which the two factories of a ControllerContext
-// run and somebody uses, by the resource that the server's mapping names. It is meant for one goroutine.
+// run and controllers use, by the resource that the server's mapping names. It is meant for one goroutine.
 func Informers(ctx context.Context, typed informers.SharedInformerFactory, observed informerfactory.InformerFactory, mapper meta.RESTMapper) func() map[schema.GroupVersionResource]stalenessmonitor.Informer {
 	ended, end := context.WithCancel(ctx)
 	end()

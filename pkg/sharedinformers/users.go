@@ -26,7 +26,7 @@ type observedFactory struct {
 	asked map[schema.GroupVersionResource]*asked
 }
 
-// asked is an informer that somebody asked for.
+// asked is an informer for which a controller has asked.
 type asked struct {
 	informer stalenessmonitor.Informer
 	// users run its controller now; abandoned means that there were some, and there are no more.

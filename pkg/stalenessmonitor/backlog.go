@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// handlerLate is how far behind a handler must be for the log to say so.
+	// handlerLate is the lag of a handler from which on it is logged.
 	handlerLate = 10 * time.Second
-	// keptMarks is how many samples of a store are kept for its slowest handler. If they do not do, every other one
-	// is, so that the lag of one that is hours behind is exact to a percent.
+	// keptMarks is how many samples of a store are kept for its slowest handler. If they are not enough, every other one
+	// is kept, so that the lag of a handler that is hours behind is exact to a percent.
 	keptMarks = 256
 )
 
-// backlog finds how far the handlers of an informer are behind its store. A handler that has not passed what the store
-// had at a sample is behind since that sample, or up to a second longer.
+// backlog finds how far the handlers of an informer are behind its store. A handler that has not passed the store's position at
+// a sample has been behind since that sample, or up to a second longer.
 type backlog struct {
-	// marks are where the store was when, as far as a handler has not passed them: oldest first, RVs rising.
+	// marks are past positions of the store that a handler has not passed: oldest first, RVs rising.
 	marks []mark
 	// step is the least time between two marks.
 	step time.Duration
-	// last is the newest RV that the store was seen at.
+	// last is the store's RV at the last sample.
 	last uint64
 	// seen are the handlers at the last sample.
 	seen map[*Delivery]*seenHandler
@@ -41,21 +41,21 @@ type mark struct {
 	at time.Time
 }
 
-// seenHandler is where a handler was last seen to be, since when, and whether the log has said that it is behind.
+// seenHandler is a handler's position at the last sample, since when it is there, and whether its lag was logged.
 type seenHandler struct {
 	position uint64
 	moved    time.Time
-	told     bool
+	logged   bool
 }
 
-// sample notes where the handlers are, and where the store was a moment before.
+// sample notes the handlers' positions, and the store's a moment before.
 func (b *backlog) sample(stored uint64, deliveries []*Delivery, now time.Time) {
 	if len(deliveries) == 0 {
 		*b = backlog{}
 		return
 	}
 	if stored < b.last {
-		b.marks = nil // The server was rewound, or a relist was answered by one that lags: nothing to compare with.
+		b.marks = nil // Resource versions went backward, or an apiserver that lags answered a relist: there is nothing to compare.
 	}
 	if stored != b.last {
 		b.last = stored
@@ -97,7 +97,7 @@ func (b *backlog) sample(stored uint64, deliveries []*Delivery, now time.Time) {
 	}
 }
 
-// lag is for how long the store has had what a handler at position has not.
+// lag is for how long the store has had what a handler at position has not received.
 func (b *backlog) lag(position uint64, now time.Time) time.Duration {
 	i, _ := slices.BinarySearchFunc(b.marks, position+1, func(m mark, rv uint64) int { return cmp.Compare(m.rv, rv) })
 	if i == len(b.marks) {
@@ -127,7 +127,7 @@ func (b *backlog) handlers(deliveries []*Delivery, now time.Time) []Handler {
 	})
 }
 
-// sampleHandlers looks at how far the handlers are, and says so if one has come to be far behind, or is no more.
+// sampleHandlers reads the handlers' positions, and logs when one falls far behind or has caught up.
 func (c *probed) sampleHandlers(ctx context.Context, rv string, now time.Time) {
 	stored, err := strconv.ParseUint(rv, 10, 64)
 	if err != nil {
@@ -141,11 +141,11 @@ func (c *probed) sampleHandlers(ctx context.Context, rv string, now time.Time) {
 	for d, s := range c.backlog.seen {
 		lag := c.backlog.lag(s.position, now)
 		switch {
-		case !s.told && lag >= handlerLate:
-			s.told = true
+		case !s.logged && lag >= handlerLate:
+			s.logged = true
 			logger.Info("An event handler is behind its informer's cache", "resource", c.gvr, "handler", d.Name(), "lag", lag, "delivered", s.position, "cache", stored)
-		case s.told && lag == 0:
-			s.told = false
+		case s.logged && lag == 0:
+			s.logged = false
 			logger.Info("An event handler has caught up with its informer's cache", "resource", c.gvr, "handler", d.Name())
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// Delivery is how far one event handler of an informer has been handed events, which may be less than the store has: each
+// Delivery is the position of one event handler of an informer, which may be behind the store: each
 // handler has a queue of its own. Event and Bookmark are for the handler's own goroutine; they take no lock and
 // allocate nothing. The other methods are safe for concurrent use.
 type Delivery struct {
@@ -16,21 +16,21 @@ type Delivery struct {
 	cur  atomic.Uint64
 }
 
-// NewDelivery returns the delivery of a handler that has been handed nothing yet.
+// NewDelivery returns the delivery of a handler that has received nothing yet.
 func NewDelivery(name string) *Delivery { return &Delivery{name: name} }
 
 // Name is that of the handler.
 func (d *Delivery) Name() string { return d.name }
 
-// Event tells that the handler has handled an event of an object at rv. A list and a resync bring objects in any
-// order, so an event never takes the delivery back.
+// Event notes that the handler has handled an event of an object at rv. A list and a resync bring objects in any
+// order, so an event never moves the delivery back.
 func (d *Delivery) Event(rv string) {
 	if v, ok := number(rv); ok && v > d.cur.Load() {
 		d.cur.Store(v)
 	}
 }
 
-// Bookmark tells that everything up to rv has been handed to the handler, and nothing after it. Plug it into
+// Bookmark notes that the handler has received everything up to rv, and nothing after it. Use it as
 // ResourceEventHandlerFuncs.BookmarkFunc (KEP-5647).
 func (d *Delivery) Bookmark(rv string) {
 	if v, ok := number(rv); ok {
@@ -38,8 +38,8 @@ func (d *Delivery) Bookmark(rv string) {
 	}
 }
 
-// Position is the RV up to which the handler has been handed everything, but for a list whose end it has not reached yet.
-// It is 0 before the first, and leaves out RVs that are no numbers of up to 19 digits.
+// Position is the RV up to which the handler has received everything, except a list whose end it has not reached yet.
+// It is 0 before the first event, and ignores RVs that are not numbers of up to 19 digits.
 func (d *Delivery) Position() uint64 { return d.cur.Load() }
 
 // number reads what etcd writes: a number of up to 19 digits without a leading zero.

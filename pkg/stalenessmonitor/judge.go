@@ -11,7 +11,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 )
 
-// evaluate finds the state from what is known, and says so if it has changed.
+// evaluate finds the state from what is known, and logs and counts a change.
 func (c *probed) evaluate(ctx context.Context) {
 	proof, proven := c.m.opts.Prover.Known(c.gvr)
 	received := c.informer.LastSyncResourceVersion()
@@ -93,7 +93,7 @@ func (c *probed) judge(proof freshness.Proof, proven bool, received string, now 
 	return c.state, c.reason, c.detail
 }
 
-// unanswered is the state of a cache of which nothing is known any more. mu must be held.
+// unanswered is the state of a cache about which nothing is known any more. mu must be held.
 func (c *probed) unanswered(why string) (state State, reason, detail string) {
 	switch {
 	case c.failures > 0:

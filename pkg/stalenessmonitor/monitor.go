@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// Period is the least time for a request of a resource, on average. It is also how long a cache that lacks
-	// something may stand still before it is called stalled, and how often informers are looked for.
+	// Period is the least time between requests of a resource, on average. It is also how long a cache that lacks
+	// something may stand still before it is called stalled, and how often the monitor looks for informers.
 	Period = 5 * time.Second
-	// sampleEvery is how often the stores' resource versions are looked at, which costs no request.
+	// sampleEvery is how often the monitor reads the stores' resource versions, which costs no request.
 	sampleEvery = time.Second
-	// stalledFor is how long a cache must have been stalled for something to be done about it.
+	// stalledFor is how long a cache must have been stalled before Options.Stalled is called.
 	stalledFor = 2 * time.Second
-	// lostAgain is how soon it is said again of a cache that it lacks what no watch will bring.
+	// lostAgain is the least time between two calls of Options.Lost for a cache.
 	lostAgain = time.Minute
 	// historyLength is how many samples are kept, one in each Period.
 	historyLength = 60
@@ -46,7 +46,7 @@ var _ Prover = (*freshness.Prover)(nil)
 // Informer is the part of a shared informer that the monitor looks at.
 type Informer interface {
 	GetStore() cache.Store
-	// LastSyncResourceVersion is what the informer has received, though perhaps not processed.
+	// LastSyncResourceVersion is what the informer has received, and perhaps not processed yet.
 	LastSyncResourceVersion() string
 }
 
@@ -56,8 +56,8 @@ type Metrics interface {
 	Watched(resource schema.GroupVersionResource)
 	// Unwatched: its informer is gone, or the server does not serve it any more.
 	Unwatched(resource schema.GroupVersionResource)
-	// Probed: a probe has ended after latency. outcome is a State, or the freshness.Reason for which
-	// nothing was learned.
+	// Probed: a probe has ended after latency. outcome is a State, or the freshness.Reason why it
+	// found none.
 	Probed(resource schema.GroupVersionResource, outcome string, latency time.Duration)
 	// Entered: the cache's state has changed.
 	Entered(resource schema.GroupVersionResource, state string)
@@ -69,19 +69,18 @@ type Options struct {
 	Metrics Metrics
 	// Informers returns the informers that run now.
 	Informers func() map[schema.GroupVersionResource]Informer
-	// Protected reports whether a protected controller reads the cache of a resource, so that its age is to stay
+	// Protected reports whether a protected controller reads the cache of a resource, so that its age has to stay
 	// within Bound; nil for none.
 	Protected func(resource schema.GroupVersionResource) bool
 	// Register makes an informer's cache known to the prover, before its first probe.
 	Register func(resource schema.GroupVersionResource, informer Informer)
 	// Forget undoes Register, after the last probe.
 	Forget func(resource schema.GroupVersionResource, informer Informer)
-	// Handlers, unless nil, returns how far the event handlers of an informer are now.
+	// Handlers, unless nil, returns the positions of an informer's event handlers.
 	Handlers func(informer Informer) []*Delivery
-	// Stalled, unless nil, is called every second for a cache that has been stalled for stalledFor: what can
-	// be done about it is not the monitor's business. It must return at once.
+	// Stalled, unless nil, is called every second for a cache that has been stalled for stalledFor. It must return at once.
 	Stalled func(resource schema.GroupVersionResource, reason string)
-	// Lost, unless nil, is called, once in lostAgain at most, for a cache that lacks what no watch will bring. It must return at once.
+	// Lost, unless nil, is called, at most once in lostAgain, for a cache that lacks what no watch will bring. It must return at once.
 	Lost func(resource schema.GroupVersionResource)
 }
 
@@ -107,7 +106,7 @@ func New(opts Options) *Monitor {
 	return &Monitor{opts: opts, pace: newPace(now), contact: contact{answered: now}, caches: map[schema.GroupVersionResource]*probed{}}
 }
 
-// Run probes until ctx ends, and returns when no probe is under way any more.
+// Run probes until ctx ends, and returns when the last probe has ended.
 func (m *Monitor) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -139,7 +138,7 @@ func (m *Monitor) discover(ctx context.Context, wg *sync.WaitGroup) {
 	defer m.mu.Unlock()
 	waiting := 0
 	for gvr, c := range m.caches {
-		// A factory may hand out another face of the same informer each time.
+		// A factory may return another wrapper of the same informer each time.
 		if informer := informers[gvr]; informer == nil || informer.GetStore() != c.informer.GetStore() {
 			c.stop()
 			delete(m.caches, gvr)
@@ -173,7 +172,7 @@ func (m *Monitor) discover(ctx context.Context, wg *sync.WaitGroup) {
 	}
 }
 
-// forget ends what is kept of a cache whose last probe has ended, unless it is probed again by now.
+// forget removes what is kept about a cache whose last probe has ended, unless it is monitored again.
 func (m *Monitor) forget(c *probed) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -212,8 +211,8 @@ func (m *Monitor) Objects(gvr schema.GroupVersionResource) int {
 	return len(c.informer.GetStore().ListKeys())
 }
 
-// Fenced tells of a fence that was taken, by whomever. A cache is asked about when its last proof has become too old,
-// so a fence that somebody's proof needed stands in for one of the monitor's if the cache passes it.
+// Fenced takes a fence, of the monitor or of a proof that a controller needed. The monitor probes a cache when its last proof is too old,
+// so any fence that the cache passes takes the place of a probe.
 func (m *Monitor) Fenced(gvr schema.GroupVersionResource, f freshness.Fence) {
 	m.mu.Lock()
 	c := m.caches[gvr]
@@ -224,7 +223,7 @@ func (m *Monitor) Fenced(gvr schema.GroupVersionResource, f freshness.Fence) {
 	}
 }
 
-// Caches returns what is known of every cache, but for Objects, sorted by group and resource.
+// Caches returns what is known about every cache, except Objects, sorted by group and resource.
 func (m *Monitor) Caches() []Cache {
 	var out []Cache
 	m.each(func(c *probed) { out = append(out, c.snapshot()) })

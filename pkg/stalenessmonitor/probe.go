@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	// confirmWait is how long a cache is given to pass its fence, or to equal its list, before it is asked about or
-	// called behind, and moveWait how much longer if it moves, so that its events answer and no watch is needed.
+	// passWait is how long a cache has to pass its fence, or to equal its list, before the next request or before it counts as
+	// behind, and moveWait how much longer it has if it moves: its events may make a watch unnecessary.
 	passWait = 1500 * time.Millisecond
 	moveWait = 1500 * time.Millisecond
-	// watchTime is what a watch that proves a cache quiet takes at most, if it is answered at once.
+	// watchTime is how long a watch that proves a cache quiet takes at most, if the server answers at once.
 	watchTime = freshness.WatchSeconds * time.Second
-	// recentFence is how long ago a fence was taken, by whomever, that a watch needs no other one.
+	// recentFence is the age up to which a watch can use an earlier fence.
 	recentFence = time.Second
-	// refusedWait is how long a resource is not asked about that only an operator can mend.
+	// refusedWait is the delay after a failure that only an operator can mend.
 	refusedWait = 30 * time.Second
-	// failedWait is how long a resource is not asked about after a failure, doubled with each in a row up to maxBackoff.
+	// failedWait is the delay after another failure. It doubles with each in a row, up to maxBackoff.
 	failedWait = 10 * time.Second
 	maxBackoff = 40 * time.Second
 
 	reasonNotFound = string(freshness.ReasonNotFound)
 )
 
-// probe asks once how old the cache is.
+// probe finds once how old the cache is.
 func (c *probed) probe(ctx context.Context) {
 	began := time.Now()
 	c.begin()
@@ -47,7 +47,7 @@ func (c *probed) probe(ctx context.Context) {
 	c.evaluate(ctx)
 }
 
-// ask returns the state that it has found, or the reason for which it has learned nothing.
+// ask returns the state that it has found, or the reason why it found none.
 func (c *probed) ask(ctx context.Context) (outcome string) {
 	c.mu.Lock()
 	way, every := c.way(time.Now())
@@ -82,7 +82,7 @@ func (c *probed) ask(ctx context.Context) (outcome string) {
 	return c.byWatch(ctx, fence, hurried && healthy)
 }
 
-// confirmed gives the cache time to pass its fence, if there is time. hurried is true if it had less than confirmWait.
+// passes waits for the cache to pass its fence, if there is time. hurried is true if the cache had less than passWait.
 func (c *probed) passes(ctx context.Context, fence freshness.Fence, still bool) (ok, hurried bool) {
 	stored := c.informer.GetStore().LastStoreSyncResourceVersion()
 	wait := max(0, min(passWait, c.timeLeft()))
@@ -98,8 +98,8 @@ func (c *probed) passes(ctx context.Context, fence freshness.Fence, still bool) 
 	return ok, false
 }
 
-// timeLeft is how long a healthy cache may be given before it is asked about by a list or a watch, so that its age
-// keeps its bound.
+// timeLeft is how long the monitor may wait for a healthy cache before a list or a watch, so that its age
+// stays within Bound.
 func (c *probed) timeLeft() time.Duration {
 	proof, proven := c.m.opts.Prover.Known(c.gvr)
 	c.mu.Lock()
@@ -120,7 +120,7 @@ func (c *probed) listable() bool {
 	return c.objects <= smallList && c.undecided == 0
 }
 
-// again notes that the probe takes one request more.
+// again notes that the probe makes one more request.
 func (c *probed) again() {
 	c.m.pace.spend()
 	c.mu.Lock()
@@ -135,8 +135,8 @@ func (c *probed) byList(ctx context.Context, asOf time.Time) (outcome string) {
 	return c.concluded(ctx, proof, err, true)
 }
 
-// byWatch takes a short watch, which shows what came up to the fence. A cache that was given no time to pass the
-// fence is given time now to pass what the watch shows.
+// byWatch makes a short watch, which shows the events up to the fence. A cache that had no time to pass the
+// fence has time now to pass what the watch shows.
 func (c *probed) byWatch(ctx context.Context, fence freshness.Fence, wait bool) (outcome string) {
 	c.m.sends()
 	proof, err := c.m.opts.Prover.ProveByWatch(ctx, c.gvr, fence.TakenAt)
@@ -171,13 +171,13 @@ func (c *probed) concluded(ctx context.Context, proof freshness.Proof, err error
 	return c.failed(ctx, &freshness.Error{Resource: c.gvr, Reason: proof.Reason, RetryAfter: proof.RetryAfter, Err: cmp.Or(err, proof.Err)})
 }
 
-// undecided are the reasons for which a list that was answered has shown nothing. A watch may show more.
+// undecided are the reasons why a list that the server answered has shown nothing. A watch may show more.
 var undecided = map[freshness.Reason]bool{
 	freshness.ReasonRegressed: true, freshness.ReasonTooMany: true, freshness.ReasonRewind: true,
 	freshness.ReasonNotSynced: true, freshness.ReasonNotRegistered: true,
 }
 
-// gets gives the cache lateBy to pass an RV that the server has shown.
+// gets reports whether the cache passes, within lateBy, an RV that the server has shown.
 func (c *probed) gets(ctx context.Context, rv string) bool {
 	for end := time.Now().Add(lateBy); ; {
 		switch {
@@ -190,7 +190,7 @@ func (c *probed) gets(ctx context.Context, rv string) bool {
 	}
 }
 
-// inconclusive notes a list or a watch that was answered and has shown nothing, or a watch that failed.
+// inconclusive notes a list or a watch that has shown nothing, or a watch that failed.
 func (c *probed) inconclusive(proof freshness.Proof, err error) (outcome string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,7 +209,7 @@ func (c *probed) inconclusive(proof freshness.Proof, err error) (outcome string)
 	return string(proof.Reason)
 }
 
-// failed notes a fence or a list that got no answer, or was refused.
+// failed notes a fence or a list that got no answer, or that the server refused.
 func (c *probed) failed(ctx context.Context, err error) (outcome string) {
 	var failure *freshness.Error
 	if !errors.As(err, &failure) {
@@ -227,7 +227,7 @@ func (c *probed) failed(ctx context.Context, err error) (outcome string) {
 	var wait time.Duration
 	switch failure.Reason {
 	case freshness.ReasonNoServer:
-		wait = failedWait // Nobody is burdened by asking.
+		wait = failedWait // Requests burden no server then.
 	case freshness.ReasonForbidden, freshness.ReasonNotFound, freshness.ReasonIncomparable:
 		wait = c.later(now, refusedWait)
 	default:
@@ -245,8 +245,8 @@ func (c *probed) failed(ctx context.Context, err error) (outcome string) {
 	return string(failure.Reason)
 }
 
-// later is no sooner than the next turn of a cache that nothing is amiss with, so that one which fails costs the
-// others nothing. mu must be held.
+// later is no sooner than the next turn of a healthy cache, so that a failing one takes no turns of the
+// others. mu must be held.
 func (c *probed) later(now time.Time, wait time.Duration) time.Duration {
 	return max(wait, c.every(now))
 }

@@ -18,13 +18,13 @@ import (
 const (
 	// lateBy is by how much an event must come late to show that a cache lags.
 	lateBy = time.Second
-	// lostFor is how long a cache may be without the proof that it had before it is called unknown: time to ask.
+	// lostFor is how long a cache whose proof became void keeps its state: time for a probe.
 	lostFor = Period
-	// keptGaps is how many times between moves tell a busy resource from one with events now and then, and
-	// busyGap how long they are at most, but for one.
+	// keptGaps is how many times between moves show whether a resource is busy, and
+	// busyGap how long they are at most if it is, except one.
 	keptGaps = 8
 	busyGap  = 2500 * time.Millisecond
-	// recount is after how many probes the objects of a large cache are counted again.
+	// recount is the number of probes after which the objects of a large cache are counted again.
 	recount = 12
 )
 
@@ -37,7 +37,7 @@ type probed struct {
 	ctx    context.Context
 	stop   context.CancelFunc
 	probes sync.WaitGroup
-	// quick: it is asked about for the first time at once, whatever its part of the plan.
+	// quick: its first probe comes at once, whatever its part of the plan.
 	quick bool
 
 	mu sync.Mutex
@@ -46,10 +46,10 @@ type probed struct {
 	// stretch and share are its part of the plan.
 	stretch float64
 	share   time.Duration
-	// objects are as many as when they were last counted, uncounted probes ago.
+	// objects is their number when they were last counted; uncounted is how many more probes use it.
 	objects, uncounted int
-	// probing is true while a probe is under way; firstDue is when the first one is, retry when to ask again
-	// after one that learned nothing.
+	// probing is true while a probe is under way; firstDue is when the first probe is due, retry when the next is
+	// after one that found nothing.
 	probing         bool
 	firstDue, retry time.Time
 	// requests of the last probe.
@@ -74,11 +74,11 @@ type probed struct {
 	// missing is an RV that a proof has shown the cache to lack, missed how many changes at least.
 	missing string
 	missed  int
-	// told is when it was last told that no watch will bring it.
+	// lostReported is when Options.Lost was last called.
 	lostReported time.Time
-	// late is when the cache was last seen to get an event late, lost since when what was proven of it does not hold.
+	// late is when the cache last got an event late, lost since when its last proof is void.
 	late, lost time.Time
-	// failures counts fences in a row without an answer, undecided watches that said nothing.
+	// failures counts fences in a row without an answer, undecided lists and watches that showed nothing.
 	failures, undecided       int
 	failure, failureErr       string
 	undecidedFor, undecidedBy string
@@ -91,7 +91,7 @@ type answeredFence struct {
 	answered time.Time
 }
 
-// setProtected notes whether protected controllers read the cache. It is true if none do and it was never asked about.
+// setProtected notes whether protected controllers read the cache. It returns true if none do and the cache was never probed.
 func (c *probed) setProtected(protected bool) (waiting bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +134,7 @@ func (c *probed) fenced(ctx context.Context, f freshness.Fence) {
 	c.mu.Lock()
 	newer := f.TakenAt.After(c.fences[0].TakenAt)
 	if f.Epoch != c.fences[0].Epoch && (newer || f.Epoch > c.fences[0].Epoch) {
-		// What is known is of a history that is gone.
+		// All that is known is of a history that is gone.
 		c.missing, c.missed, c.late = "", 0, time.Time{}
 		c.fences, newer = [2]answeredFence{}, true
 	}
@@ -154,7 +154,7 @@ func (c *probed) fenced(ctx context.Context, f freshness.Fence) {
 	}
 }
 
-// found notes a proof that something is missing.
+// found notes a proof that the cache is stale.
 func (c *probed) found(ctx context.Context, proof freshness.Proof) {
 	c.mu.Lock()
 	c.missing, c.missed, c.undecided = proof.ResourceVersion, proof.Events, 0
@@ -170,8 +170,8 @@ func (c *probed) found(ctx context.Context, proof freshness.Proof) {
 	c.sample(ctx)
 }
 
-// sample looks at how far the store is. An event that the store gets although a fence had passed it more
-// than a second before has come late, which no request is needed to know.
+// sample reads the store's RV. An event that the store gets more than a second after a fence had
+// shown a later RV is late, which costs no request to know.
 func (c *probed) sample(ctx context.Context) {
 	rv := c.informer.GetStore().LastStoreSyncResourceVersion()
 	now := time.Now()
@@ -200,8 +200,8 @@ func (c *probed) sample(ctx context.Context) {
 	c.evaluate(ctx)
 }
 
-// passedByFence reports whether a fence that was answered more than lateBy before the last sample has passed an RV
-// that the store did not have then. mu must be held.
+// passedByFence reports whether a fence that was answered more than lateBy before the last sample had passed an RV
+// that the store did not have at that sample. mu must be held.
 func (c *probed) passedByFence(rv string) bool {
 	for _, f := range c.fences {
 		if c.stored != "" && freshness.Less(c.stored, rv) && freshness.Less(rv, f.ResourceVersion) && !c.sampled.Before(f.answered.Add(lateBy)) {
@@ -211,9 +211,9 @@ func (c *probed) passedByFence(rv string) bool {
 	return false
 }
 
-// holds reports whether an object has this RV, so that it was an event that took the store there. A bookmark that is
-// behind a fence is none: that is where an apiserver begins that the client has just moved to. It costs time in
-// proportion to the objects, and what a late deletion tells is left to the watch that is taken then.
+// holds reports whether an object has this RV: then an event took the store there. A bookmark behind a fence is not late:
+// an apiserver to which the client has just moved begins there. holds costs time in
+// proportion to the objects, and misses late deletions, which the next watch shows.
 func (c *probed) holds(rv string) bool {
 	for _, object := range c.informer.GetStore().List() {
 		if accessor, err := meta.Accessor(object); err == nil && accessor.GetResourceVersion() == rv {
@@ -223,7 +223,7 @@ func (c *probed) holds(rv string) bool {
 	return false
 }
 
-// moves is true if the store has moved not long ago, or since it was at stored: it may be given time.
+// moves is true if the store has moved recently, or since it was at stored: it may catch up soon.
 func (c *probed) moves(stored string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,7 +234,7 @@ func (c *probed) moves(stored string) bool {
 	return time.Since(c.moved) < lately || freshness.Less(stored, c.informer.GetStore().LastStoreSyncResourceVersion())
 }
 
-// knownBehind is true if the cache is known to lack something without asking.
+// knownBehind is true if the cache is known, without a request, to lack something.
 func (c *probed) knownBehind() bool {
 	proof, ok := c.m.opts.Prover.Known(c.gvr)
 	c.mu.Lock()
@@ -302,7 +302,7 @@ func (c *probed) remember() {
 	c.mu.Unlock()
 }
 
-// callForHelp says that the cache is stalled, if it has been for a while.
+// callForHelp calls Options.Stalled if the cache has been stalled for stalledFor.
 func (c *probed) callForHelp() {
 	c.mu.Lock()
 	stalled, reason := c.state == Stalled && time.Since(c.since) >= stalledFor, c.reason

@@ -14,60 +14,60 @@ import (
 
 const (
 	// Rate is how many requests a second the monitor sends on average, for all caches together, and Burst how many
-	// it may have saved for when many caches need to be asked at once. Together they stay within 2 a second over
-	// any 10 min. MaxRate is where Rate may rise to if Bound takes that, as of many large and quiet collections.
+	// it may save for when many caches need probes at once. Together they stay within 2 a second over
+	// any 10 min. Rate may rise to MaxRate if Bound needs that, as with many large and quiet collections.
 	Rate    = 1.8
 	MaxRate = 1.95
 	Burst   = 85
 	// Bound is the age that the cache of a protected controller reaches at most, if the server answers at once.
 	Bound = 15 * time.Second
 
-	// How long after its last proof a cache is asked about again, so that its age stays within Bound: one that a
-	// list or a fence proves at once; a busy one, which is given up to confirmWait and moveWait, and may need a list
+	// How long after its last proof the monitor probes a cache again, so that its age stays within Bound: one that a
+	// list or a fence proves at once; a busy one, which has up to passWait and moveWait, and may need a list
 	// after that; one that moves and may need a watch; and one that stands still and needs a watch.
 	atOnceEvery = 13 * time.Second
 	busyEvery   = 11500 * time.Millisecond
 	movingEvery = 10 * time.Second
 	stillEvery  = 11500 * time.Millisecond
 
-	// smallList is up to how many objects a list of their metadata is cheaper than a fence and a watch.
+	// smallList is the largest number of objects of which a list of metadata is cheaper than a fence and a watch.
 	smallList = 100
-	// liveWeight is how much more often than an empty cache one with objects is asked about, if nothing protected
+	// liveWeight is how much more often a cache with objects is probed than an empty one, if no protected controller
 	// reads either.
 	liveWeight = 4
-	// spare is the part of Rate that is saved for caches that need to be asked sooner, minShare what caches that
-	// nothing protected reads are asked at least.
+	// spare is the part of Rate that is saved for caches that need a probe sooner, minShare the least part for caches that
+	// no protected controller reads.
 	spare, minShare = 0.1, 0.1
 
 	// scheduleEvery is how often turns are given out to protected caches, sampleEvery to all, at most turnsAtOnce.
 	scheduleEvery = 250 * time.Millisecond
 	turnsAtOnce   = 40
-	// quickFirst is how many caches that nothing protected reads are asked for the first time at once, and
-	// firstWithin how those first turns are spread.
+	// quickFirst is how many caches that no protected controller reads get their first probe at once, and
+	// firstWithin the time over which those first turns are spread.
 	quickFirst  = 60
 	firstWithin = 4 * time.Second
-	// silentAfter is how long a busy cache may stand still before it is asked why.
+	// silentAfter is how long a busy cache may stand still before it is probed.
 	silentAfter = 3 * time.Second
-	// outageAfter is how long the server must have answered nothing at all for no cache to be called fresh or quiet.
+	// outageAfter is how long the server must have answered no request before no cache counts as fresh or quiet.
 	outageAfter = 30 * time.Second
 )
 
-// class of a turn. Each may leave the bucket no emptier than its floor; below zero it is in debt.
+// class of a turn. Each leaves at least its floor in the bucket, which below zero is a debt.
 type class int
 
 const (
 	// planned turns of caches that protected controllers read.
 	planned class = iota
-	// prompt turns of caches that need to be asked sooner: fallen silent, found behind, lost their proof.
+	// prompt turns of caches that need a probe sooner: fallen silent, found behind, lost their proof.
 	prompt
-	// first turns of the other caches, and all later ones, which leave what is saved alone.
+	// first turns of the other caches, and all their later ones, which do not use what is saved.
 	first
 	shared
 )
 
 var floors = [...]float64{planned: -55, prompt: -35, first: 20, shared: 75}
 
-// sharedAtLeast is how often a shared turn is given out however empty the bucket is.
+// sharedAtLeast is how often there is a shared turn, however empty the bucket is.
 const sharedAtLeast = 10 * time.Second
 
 // pace is the process's token bucket of requests.
@@ -114,7 +114,7 @@ func (p *pace) spend() {
 	p.tokens--
 }
 
-// turn is when a cache is to be asked about.
+// turn is when a cache is due for a probe.
 type turn struct {
 	c   *probed
 	of  class
@@ -146,8 +146,8 @@ func (m *Monitor) schedule(ctx context.Context, wg *sync.WaitGroup, all bool) {
 	}
 }
 
-// plan divides Rate among the caches. Those that protected controllers read have what Bound takes; if that is more
-// than MaxRate, all of them have less. What is left is for the others, by what they hold.
+// plan divides Rate among the caches. Those that protected controllers read get what Bound needs; if that is more
+// than MaxRate, all of them get less. The rest is for the others, by their weights.
 func (m *Monitor) plan() {
 	var demand, weights float64
 	m.each(func(c *probed) {
@@ -166,11 +166,11 @@ func (m *Monitor) plan() {
 	m.each(func(c *probed) { c.allot(stretch, share) })
 }
 
-// need is how a cache is asked about at present.
+// need is how a cache is probed at present.
 type need int
 
 const (
-	// byFence: a fence, which the cache will pass, or which brings nothing, as the cache is empty.
+	// byFence: a fence, which the cache will pass, or which shows that the collection is empty.
 	byFence need = iota
 	// byList: a list that the cache will equal.
 	byList
@@ -197,7 +197,7 @@ func (c *probed) way(now time.Time) (way need, every time.Duration) {
 	return byWatch, stillEvery
 }
 
-// needs are how often the cache is to be asked about, with how many requests, and how much that matters.
+// needs are how often to probe the cache, with how many requests, and with which weight.
 func (c *probed) needs() (every time.Duration, cost, weight float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,7 +222,7 @@ func (c *probed) allot(stretch float64, share time.Duration) {
 	}
 }
 
-// every is how often the cache is asked about at present. mu must be held.
+// every is how often the cache is probed at present. mu must be held.
 func (c *probed) every(now time.Time) time.Duration {
 	_, every := c.way(now)
 	if c.protected {
@@ -231,8 +231,8 @@ func (c *probed) every(now time.Time) time.Duration {
 	return max(every, c.share)
 }
 
-// knownFor is for how long a proof says that a cache is fresh or quiet, if nothing is answered any more: time for a
-// probe that times out, and another, and for a cache that shares what is left to wait until enough is saved again. mu
+// knownFor is for how long after a proof a cache counts as fresh or quiet if the server stops answering: time for a
+// probe that times out, and another, and, for a cache that shares the rest, until enough is saved again. mu
 // must be held.
 func (c *probed) knownFor(now time.Time) time.Duration {
 	if c.protected {
@@ -241,7 +241,7 @@ func (c *probed) knownFor(now time.Time) time.Duration {
 	return 2*c.every(now) + 2*time.Minute
 }
 
-// busy is true if the cache moves every second or two, but for one pause. mu must be held.
+// busy is true if the cache moves every second or two, with at most one pause. mu must be held.
 func (c *probed) busy() bool {
 	long := 0
 	for _, gap := range c.gaps {
@@ -252,7 +252,7 @@ func (c *probed) busy() bool {
 	return long <= 1
 }
 
-// turn is when and how the cache is to be asked about next, or false if it is not to be.
+// turn is when the cache is due for the next probe, and its class, or false if it is not due.
 func (c *probed) turn(now time.Time) (turn, bool) {
 	proof, proven := c.m.opts.Prover.Known(c.gvr)
 	recovered, outage := c.m.recovered(), c.m.outage(now)
@@ -283,7 +283,7 @@ func (c *probed) turn(now time.Time) (turn, bool) {
 			t.of, t.due = prompt, recovered
 		}
 	case c.behind(proof, proven, now):
-		// What has yet to come tells by itself when it does. How old the cache is until then takes fences.
+		// Late events show when they arrive. Until then fences show how old the cache is.
 		switch {
 		case c.protected:
 			return turn{c, prompt, c.began.Add(Period)}, true
@@ -301,7 +301,7 @@ func (c *probed) turn(now time.Time) (turn, bool) {
 		silent := c.moved.Add(silentAfter)
 		if c.busy() && proof.At.Before(silent) {
 			if proof.At.After(c.moved) {
-				silent = proof.At.Add(silentAfter) // What it may lack came after that.
+				silent = proof.At.Add(silentAfter) // A missing change came after that.
 			}
 			// A shared turn that is due may have to wait for long.
 			if silent.Before(t.due) || t.of == shared && !silent.After(now) {
@@ -315,7 +315,7 @@ func (c *probed) turn(now time.Time) (turn, bool) {
 	return t, true
 }
 
-// firstAfter is when a cache is asked about for the first time. mu must be held.
+// firstAfter is how long until the cache's first probe. mu must be held.
 func (c *probed) firstAfter() time.Duration {
 	if c.protected || c.quick {
 		return phase(c.gvr, firstWithin)
@@ -338,10 +338,10 @@ func (c *probed) start(ctx context.Context, wg *sync.WaitGroup) {
 	})
 }
 
-// contact is what the monitor's requests have shown of the way to the server.
+// contact is what the monitor's requests have shown about the connection to the server.
 type contact struct {
 	mu sync.Mutex
-	// answered is when the server last answered anything, unanswered when the first request after that was sent.
+	// answered is when the server last answered a request, unanswered when the first request after that was sent.
 	answered, unanswered time.Time
 	// recovered is when the last outage ended.
 	recovered time.Time
@@ -370,7 +370,7 @@ func (c *contact) out(now time.Time) bool {
 	return !c.unanswered.IsZero() && now.Sub(c.unanswered) >= outageAfter/2 && now.Sub(c.answered) >= outageAfter
 }
 
-// outage is true if the server has answered nothing for outageAfter, though it was asked.
+// outage is true if the server has answered no request for outageAfter, though requests were sent.
 func (m *Monitor) outage(now time.Time) bool {
 	m.contact.mu.Lock()
 	defer m.contact.mu.Unlock()

@@ -17,31 +17,31 @@ const (
 	Fresh State = "fresh"
 	// Quiet: nothing happens in the resource, and nothing up to the newest fence is missing.
 	Quiet State = "quiet"
-	// Lagging: the cache lacks what the server has had for a second or more, and moves.
+	// Lagging: the cache lacks a change that is at least a second old, and moves.
 	Lagging State = "lagging"
-	// Stalled: the cache lacks what the server has, and has not moved for a Period.
+	// Stalled: the cache lacks a change, and has not moved for a Period.
 	Stalled State = "stalled"
-	// Unknown: nothing can be said, for the Reason given.
+	// Unknown: no state can be found, for the Reason given.
 	Unknown State = "unknown"
 )
 
 // States returns all states.
 func States() []State { return []State{Fresh, Quiet, Lagging, Stalled, Unknown} }
 
-// healthy states need nobody's attention.
+// healthy states need no attention.
 func (s State) healthy() bool { return s == Fresh || s == Quiet }
 
 // Reasons of a state besides those of freshness.Reason, which say why nothing is known.
 const (
-	// ReasonWatch: what is missing has not been received; the watch or the network holds it back.
+	// ReasonWatch: the informer has not received what is missing; the watch or the network delays it.
 	ReasonWatch = "Watch"
-	// ReasonQueue: what is missing has been received; the informer's own processing is behind.
+	// ReasonQueue: the informer has received what is missing; its own processing is behind.
 	ReasonQueue = "Queue"
 	// ReasonRewind: the server's resource versions went backward and the informer has not relisted.
 	ReasonRewind = "Rewind"
 	// ReasonNotSynced: the informer has not finished its first list.
 	ReasonNotSynced = "NotSynced"
-	// ReasonNotProbed: the cache has not been asked about yet.
+	// ReasonNotProbed: the cache was not probed yet.
 	ReasonNotProbed = "NotProbed"
 )
 
@@ -54,27 +54,27 @@ type Lag struct {
 	Queue uint64
 }
 
-// Handler is how far the event handlers that one package has added to an informer are behind its store. Of several it
-// is the one that is furthest behind.
+// Handler is how far the event handlers that one package has added to an informer are behind its store: of several, the
+// one that is furthest behind.
 type Handler struct {
 	// Name is that of the package, such as "tainteviction".
 	Name string
-	// Delivered is the resource version up to which it was handed everything; empty before its first list.
+	// Delivered is the resource version up to which it has received everything; empty before its first list.
 	Delivered string
-	// Lag is for how long the store has had something that the handler was not handed, by samples taken once a second. It is 0 for one
-	// that is not behind.
+	// Lag is for how long the store has had something that the handler has not received, by samples taken once a second. It is 0 for a
+	// handler that is not behind.
 	Lag time.Duration
-	// Stalled is true for one that is behind and was handed nothing for a Period.
+	// Stalled is true for a handler that is behind and has received nothing for a Period.
 	Stalled bool
 }
 
-// Cache is what is known of one informer's cache at a time.
+// Cache is what is known about one informer's cache at a time.
 type Cache struct {
 	Resource schema.GroupVersionResource
 	State    State
 	// Reason of a state that is neither fresh nor quiet.
 	Reason string
-	// Detail is for people: the error, or what is missing.
+	// Detail is the error, or what is missing, for people to read.
 	Detail string
 	// Since is when the state began.
 	Since time.Time
@@ -88,8 +88,8 @@ type Cache struct {
 	Stored, Received, Fenced string
 	// Probed is when the last probe began; zero if there was none.
 	Probed time.Time
-	// Every is how long after a proof the monitor asks again, if nothing is amiss. Protected is true if a protected
-	// controller reads the cache, so that its age is to stay within Bound.
+	// Every is how long after a proof the monitor probes a healthy cache again. Protected is true if a protected
+	// controller reads the cache, so that its age has to stay within Bound.
 	Every     time.Duration
 	Protected bool
 	// Handlers are the event handlers of the informer, those that are furthest behind first.
@@ -105,8 +105,7 @@ type Sample struct {
 	Age time.Duration
 }
 
-// Measured is false for a cache whose turn to be asked about has not come yet since its informer started. Nothing is
-// amiss with it, and nothing is known of it.
+// Measured is false for a cache that was not probed yet since its informer started: nothing is known about it.
 func (c *Cache) Measured() bool { return c.State != Unknown || c.Reason != ReasonNotProbed }
 
 // Served is false for a resource that the server does not know.

@@ -64,8 +64,8 @@ type Term interface {
 // for other clients, and JSON (see Stalenessz) if asked for by "Accept: application/json" or
 // ?format=json. It asks the server nothing.
 //
-// What it costs is bounded, however much waits and whoever reads: a table has MaxRows rows at most and says how many there
-// would be, one answer is made a second for all readers, maxReaders are served at a time, and each of them for
+// Its cost is bounded, however many waits and readers there are: a table has MaxRows rows at most and says how many there
+// would be, all readers share one answer a second, at most maxReaders are served at a time, and each of them for
 // writeFor at most.
 type Page struct {
 	// Monitoring and Consistency say which gates are on.
@@ -314,7 +314,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if form == "html" {
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 	}
-	// Of a connection that has no deadlines the readers are bounded all the same. The server takes the deadline back.
+	// If the connection has no deadlines, the number of readers is still bounded. The server resets the deadline.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeFor))
 	if r.Method == http.MethodHead {
 		return

@@ -25,9 +25,9 @@ type Lease struct {
 	Duration time.Duration
 }
 
-// leaderOnly is a transport that refuses to write for a process whose leader lease has run out: one that was
-// paused and goes on would otherwise send all that it had queued, beside its successor. A request that has
-// left the process is out of its reach. Events are told all the same.
+// leaderOnly is a transport that refuses to write for a process whose leader lease has run out: a process that was
+// paused and goes on would otherwise send all that it had queued, beside its successor. It cannot stop a request that has
+// left the process. Event writes are exempt.
 type leaderOnly struct {
 	next  http.RoundTripper
 	at    endpoint

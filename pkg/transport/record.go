@@ -129,7 +129,7 @@ func outcomeUnknown(req *http.Request, resp *http.Response, err error) bool {
 
 // webhookFailed reports whether the answer says that an admission webhook could not be called, so that nothing
 // was written: admission comes before storage (k8s.io/apiserver/pkg/util/webhook/error.go). A deletion may have
-// been made in part by then. The body can be read again.
+// been made in part before that. The body can be read again.
 func webhookFailed(req *http.Request, resp *http.Response) bool {
 	if req.Method == http.MethodDelete {
 		return false

@@ -13,9 +13,9 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
-// Monitor measures how old the informers' caches are until the term of leadership ends. Its fences are
-// those of the proofs, so that what it has proven nobody else has to ask for. A watch that it finds stalled is
-// ended, if it is one of watches. How far event handlers are is told by handlers.
+// Monitor measures how old the informers' caches are until the term of leadership ends. It shares fences and
+// proofs with the controllers. It ends a watch that it finds stalled, if it is one of watches. handlers has the positions of event
+// handlers.
 func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalenessmonitor.Informer, watches *transport.Watches, handlers *sharedinformers.Handlers) {
 	m := stalenessmonitor.New(stalenessmonitor.Options{
 		Prover:    w.proofs.prover,
@@ -62,7 +62,7 @@ func (w *Wiring) reads(gvr schema.GroupVersionResource) bool {
 	return false
 }
 
-// follow has the tracker and the prover look at an informer's cache.
+// follow registers an informer's cache with the tracker and the prover.
 func (w *Wiring) follow(gvr schema.GroupVersionResource, informer stalenessmonitor.Informer) {
 	store := informer.GetStore()
 	w.proofs.prover.Track(gvr, store, w.tracker.Register(gvr.GroupResource(), store))
@@ -100,7 +100,7 @@ func (w *Wiring) current() *stalenessmonitor.Monitor {
 // Recorded implements stalenessz.Term.
 func (w *Wiring) Recorded() int { return w.tracker.Recorded() }
 
-// Waits implements stalenessz.Term: everything that is not done now because a cache may be stale.
+// Waits implements stalenessz.Term: all that is not done now because a cache may be stale.
 func (w *Wiring) Waits(out *stalenessz.Longest) {
 	w.mu.Lock()
 	stores, starting := w.stores, w.starting

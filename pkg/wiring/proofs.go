@@ -25,8 +25,8 @@ import (
 // firstFence bounds the fence that is taken before an informer starts.
 const firstFence = 2 * time.Second
 
-// proofs joins the tracker and the prover: the prover looks at the caches that the tracker follows, and
-// every fence of the prover is told to the tracker.
+// proofs joins the tracker and the prover: the prover proves the caches that the tracker follows, and
+// reports every fence to the tracker.
 type proofs struct {
 	mapper meta.RESTMapper
 	prover *freshness.Prover
@@ -36,8 +36,8 @@ type proofs struct {
 	scopes map[schema.GroupVersionResource]scope
 }
 
-// The budget is far above what is used: the monitor takes 2 requests a second, and proofs for decisions at most one
-// for a resource in 2 s. It bounds what many resources at once, or a mistake, could cost the server.
+// The budget is far above usual use: the monitor makes 2 requests a second, and proofs for decisions at most one
+// for a resource in 2 s. It bounds what many resources at once, or a bug, could cost the server.
 const (
 	proverQPS   = 60
 	proverBurst = 80
@@ -55,9 +55,9 @@ func newProofs(config *rest.Config, mapper meta.RESTMapper) (*proofs, error) {
 	return p, nil
 }
 
-// register has the prover look at a cache. It takes a fence at once: a cache whose first list is as
-// new as that is proven as new as the start of leadership without a request of its own. Nothing can
-// be proven of a resource that has no mapping.
+// register registers a cache with the prover, and takes a fence at once: if the first list is as
+// new as that, the cache is proven as new as the start of leadership without another request. Nothing can
+// be proven about a resource that has no mapping.
 func (p *proofs) register(ctx context.Context, resource schema.GroupResource, store cache.Store, source *rvtracker.Source) error {
 	gvr, err := p.mapper.ResourceFor(resource.WithVersion(""))
 	if err != nil {
@@ -74,7 +74,7 @@ func (p *proofs) register(ctx context.Context, resource schema.GroupResource, st
 	return nil
 }
 
-// forget has the prover look at a cache no longer.
+// forget unregisters a cache from the prover.
 func (p *proofs) forget(gvr schema.GroupVersionResource, source *rvtracker.Source) {
 	if p.prover.Untrack(gvr, source) {
 		p.mu.Lock()
@@ -83,8 +83,8 @@ func (p *proofs) forget(gvr schema.GroupVersionResource, source *rvtracker.Sourc
 	}
 }
 
-// scopeFor is how long a resource's scope is remembered: the mapper forgets all it knows every 30 s, and each
-// question after that has it read the whole discovery.
+// scopeFor is how long a resource's scope is remembered: the mapper forgets all that it knows every 30 s, and then
+// reads the whole discovery for the next question.
 const scopeFor = 10 * time.Minute
 
 // scope of a resource, as known until a time.
@@ -93,7 +93,7 @@ type scope struct {
 	until             time.Time
 }
 
-// namespaced says whether a resource is. A resource that has gone away has no answer.
+// namespaced says whether a resource is namespaced, and whether that is known: not for one that is not served any more.
 func (p *proofs) namespaced(gvr schema.GroupVersionResource) (namespaced, known bool) {
 	p.mu.Lock()
 	s, ok := p.scopes[gvr]
@@ -174,7 +174,7 @@ func (p relistProver) Prove(ctx context.Context, resource schema.GroupResource, 
 
 const (
 	// retryUnproven is how long an action waits before it asks for a proof again, if the answer does
-	// not say when, and retryStale the longest that it waits for a stale cache to catch up in between.
+	// not say, and retryStale how long at most for a stale cache to catch up.
 	retryUnproven = time.Second
 	retryStale    = 5 * time.Second
 )

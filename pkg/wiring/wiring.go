@@ -73,15 +73,15 @@ func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, event
 // Lead says how the lock of the term is held, before any store is made.
 func (w *Wiring) Lead(leadership transport.Leadership) { w.term.Leadership = leadership }
 
-// relist has every informer of the process relist: whatever etcd was restored from, none of them has seen
-// what the server shows now, and one that was cut off meanwhile is told nothing any more.
+// relist has every informer of the process relist: after a restore of etcd none of them has seen
+// what the server shows now, and one whose watch broke meanwhile would not learn of it.
 func relist(ctx context.Context) {
 	n := cache.RelistReflectors()
 	metrics.Relisted()
 	klog.FromContext(ctx).Info("Resource versions went backward; relisting all informers", "informers", n)
 }
 
-// relistOf has the informers of one resource relist, of which only is known that it was rewound.
+// relistOf has the informers of one resource relist, if the resource versions of only this one are known to have gone backward.
 func (w *Wiring) relistOf(resource schema.GroupResource) {
 	w.mu.Lock()
 	watches := w.watches
