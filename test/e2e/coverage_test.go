@@ -27,8 +27,8 @@ run on a real control plane. What was measured is in [status](status.md); the wo
 |---|---|---|
 `
 
-const startHead = `Before a controller starts, it waits until the caches that it reads are proven as new as the start of leadership: 10 s at most if nothing can
-be told of one, 60 s if one is shown to be stale (scenarios 17 and 44). It waits only for the shared informers of typed objects: not for
+const startHead = `Before a controller starts, it waits until the caches that it reads are proven as new as the start of leadership: 10 s at most if nothing is
+known about one, 60 s if one is shown to be stale (scenarios 17 and 44). It waits only for the shared informers of typed objects: not for
 the cache of the publisher of cluster trust bundles, nor for the graph that the storage version migrator reads. These controllers start
 at once, as they are protected in another way:
 
