@@ -51,6 +51,7 @@ func restartedOnLagging(watchList bool, hurts rig.Arm, mutants ...without) scena
 		incidents: []string{"59848"},
 		hurts:     hurts, rules: []string{oracle.RuleSurplus}, mutants: mutants, gaps: []int{17},
 		options: rig.Options{KCMArgs: quickElection, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: burstNodes}}},
+		idle:    true, // The wait at the start is counted by itself: heldAtStart and waitedToStart ask for it.
 		timeout: 4 * time.Minute,
 		run: func(ctx context.Context, r *run) {
 			_, proxy, lagging := r.behindLagging(ctx)
@@ -70,10 +71,28 @@ func restartedOnLagging(watchList bool, hurts rig.Arm, mutants ...without) scena
 				r.unproven = append(r.unproven, "nothing was held between etcd and the lagging apiserver")
 			}
 			r.asked(proxy, watchList)
+			if !watchList { // Else the first list ends with the lag, and the controller has nothing to reconcile before.
+				r.heldAtStart(ctx)
+			}
+			r.waitedToStart(ctx, truth.Pods, 0)
 			lagging.Release()
 			r.figure("L after", "%.1fs", r.converges(ctx, "burst", time.Minute, r.daemonSetDone(set, burstNodes)).Seconds())
 			r.digest("burst", set, oracle.Digest{PodsCreated: burstNodes, RevisionsCreated: 1})
+			r.waitedToStart(ctx, truth.Pods, 1)
 		},
+	}
+}
+
+// heldAtStart says whether P has the DaemonSet wait now, whatever for.
+func (r *run) heldAtStart(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	if r.Arm != rig.P {
+		return
+	}
+	n := series(ctx, r, "stale_controller_parked_owners", `controller="daemonset"`)
+	r.figure("DaemonSets that wait at the start", "%.0f", n)
+	if n == 0 {
+		r.unwaited = append(r.unwaited, "no DaemonSet waits at the start")
 	}
 }
 
