@@ -26,6 +26,10 @@ const (
 	protectedTable = "| Controller | Its own writes |"
 	measuredTable  = "| Scenario | Figure |"
 	comparedTable  = "| | upstream 1.37 | Fresh KCM |"
+	gatesTable     = "| gate | default | off means |"
+	// limitsSection begins the list of known limits, and untested says of one that no test shows it.
+	limitsSection = "## Known limits"
+	untested      = "no test"
 	// protectedCells are written by hand; the last column is made from them.
 	protectedCells = 5
 )
@@ -33,7 +37,10 @@ const (
 var (
 	scenariosNamed = regexp.MustCompile(`\((?:scenarios? )?(\d[\d, to]*)\)`)
 	testsNamed     = regexp.MustCompile("`(Test\\w+)`")
-	linkToTest     = regexp.MustCompile(`\[(scenario (\d+)|Test\w+)\]\(([^)]+_test\.go)\)`)
+	testLinked     = regexp.MustCompile(`\[(Test\w+)\]\([^)]*\)`)
+	scenarioLinked = regexp.MustCompile(`\[scenario (\d+)\]\([^)]*\)`)
+	scenarioNamed  = regexp.MustCompile(`\bscenario (\d+)\b`)
+	linkToTest     = regexp.MustCompile(`\[(scenario (\d+)|Test\w+|spec "[^"]+")\]\(([^)]+_test\.go)\)`)
 	filterNamed    = regexp.MustCompile(`FILTER='?([\w:-]+)`)
 	runNamed       = regexp.MustCompile(`-(?:run|bench)[ =]'?\^?(\w+)`)
 	targetNamed    = regexp.MustCompile(`make ([\w-]+)`)
@@ -161,6 +168,41 @@ func tableRows(page, head string, row func(cells []string) []string) (string, in
 	return strings.Join(lines, "\n"), rows
 }
 
+// limits links the tests and scenarios that the known limits name, and returns what is wrong: with one that names none and does not
+// say that there is none, or names one that is not there.
+func (s sources) limits(page string) (linked string, problems []string) {
+	before, list, found := strings.Cut(page, "\n"+limitsSection+"\n")
+	if !found {
+		return page, []string{"there is no section " + limitsSection}
+	}
+	limits := strings.Split(list, "\n- ")
+	for i, limit := range limits[1:] {
+		limit = testLinked.ReplaceAllString(limit, "`$1`")
+		limit = scenarioLinked.ReplaceAllString(limit, "scenario $1")
+		shown := strings.Contains(limit, untested) || s.commandExists(strings.Join(strings.Fields(limit), " ")) == nil
+		link := func(name, file string) string {
+			if file == "" {
+				problems = append(problems, fmt.Sprintf("known limit %.60q: there is no %s", limit, name))
+			}
+			shown = true
+			return fmt.Sprintf("[%s](../%s)", name, file)
+		}
+		linked := testsNamed.ReplaceAllStringFunc(limit, func(quoted string) string {
+			name := strings.Trim(quoted, "`")
+			return link(name, s.tests[name])
+		})
+		linked = scenarioNamed.ReplaceAllStringFunc(linked, func(name string) string {
+			n, _ := strconv.Atoi(strings.TrimPrefix(name, "scenario "))
+			return link(name, fileOf(n))
+		})
+		if !shown {
+			problems = append(problems, fmt.Sprintf("known limit %.60q names no test, and does not say that there is %s", limit, untested))
+		}
+		limits[i+1] = linked
+	}
+	return before + "\n" + limitsSection + "\n" + strings.Join(limits, "\n- "), problems
+}
+
 // commandExists says what of a command of the measured table is not there.
 func (s sources) commandExists(command string) error {
 	shown := false
@@ -196,10 +238,11 @@ func (s sources) commandExists(command string) error {
 	return nil
 }
 
-// TestClaims proves that each claim has a test that would fail if it were false. Claims are the rows of three tables: what is
+// TestClaims proves that each claim has a test that would fail if it were false. Claims are the rows of tables: what is
 // protected (docs/status.md), whose last column is made from the scenarios and tests that the row names; what was measured
-// (there), whose command must be one; and what upstream and Fresh KCM do (README.md), whose last column links to tests that
-// must be there. hack/update-scenarios.sh writes the made column.
+// (there), whose command must be one; and what upstream and Fresh KCM do, and what it means that a gate is off (README.md), whose last columns
+// link to tests that must be there. And they are the known limits (docs/status.md): each names its test, or says that there is none.
+// hack/update-scenarios.sh writes the made column, and the links of the limits.
 func TestClaims(t *testing.T) {
 	s := readSources(t)
 	root := filepath.Join("..", "..")
@@ -233,9 +276,11 @@ func TestClaims(t *testing.T) {
 		return cells
 	})
 	require.Positive(t, rows)
+	want, wrong := s.limits(want)
+	problems = append(problems, wrong...)
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
 	require.NoError(t, err)
-	_, rows = tableRows(string(readme), comparedTable, func(cells []string) []string {
+	shownByLinks := func(cells []string) []string {
 		links := linkToTest.FindAllStringSubmatch(cells[len(cells)-1], -1)
 		if len(links) == 0 {
 			complain(cells, "the row links to no test")
@@ -243,15 +288,22 @@ func TestClaims(t *testing.T) {
 		for _, link := range links {
 			source, err := os.ReadFile(filepath.Join(root, link[3]))
 			n, _ := strconv.Atoi(link[2])
-			if err != nil || (link[2] == "" && !bytes.Contains(source, []byte("func "+link[1]+"("))) || (link[2] != "" && !slices.ContainsFunc(indexed, func(e indexEntry) bool {
+			text := "func " + link[1] + "("
+			if spec, ok := strings.CutPrefix(link[1], "spec "); ok {
+				text = "It(" + spec + ","
+			}
+			if err != nil || (link[2] == "" && !bytes.Contains(source, []byte(text))) || (link[2] != "" && !slices.ContainsFunc(indexed, func(e indexEntry) bool {
 				return e.number == n && path.Join("test/e2e", e.file) == link[3]
 			})) {
 				complain(cells, "%s is not in %s", link[1], link[3])
 			}
 		}
 		return cells
-	})
-	require.Positive(t, rows)
+	}
+	for _, table := range []string{comparedTable, gatesTable} {
+		_, rows = tableRows(string(readme), table, shownByLinks)
+		require.Positive(t, rows, table)
+	}
 	require.Empty(t, problems, "claims without a test")
 	requirePage(t, "status.md", want)
 }
