@@ -14,10 +14,12 @@ import (
 	"github.com/onsi/gomega"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
 
@@ -128,6 +130,30 @@ var _ = ginkgo.Describe("The oracles", gates.StaleControllerConsistency(), ginkg
 			_, err = by.UpdateStatus(ctx, cronJob, metav1.UpdateOptions{})
 			return err
 		})
+		wrong(oracle.RuleBudgetStatus, "it allows 1 evictions, 1 pods are healthy, and 1 are wanted", func() error {
+			by := r.as(ctx, oracle.DisruptionController).PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault)
+			return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+				budget, err := r.Client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault).Get(ctx, needed, metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				budget.Status.DisruptionsAllowed = 1
+				_, err = by.UpdateStatus(ctx, budget, metav1.UpdateOptions{})
+				return err
+			})
+		})
+		wrong(oracle.RuleQuotaStatus, "it counts 0 pods, and there are", func() error {
+			by := r.as(ctx, oracle.QuotaController).CoreV1().ResourceQuotas(metav1.NamespaceDefault)
+			return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+				quota, err := r.Client.CoreV1().ResourceQuotas(metav1.NamespaceDefault).Get(ctx, needed, metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				quota.Status.Used[corev1.ResourcePods] = resource.MustParse("0")
+				_, err = by.UpdateStatus(ctx, quota, metav1.UpdateOptions{})
+				return err
+			})
+		})
 		wrong(oracle.RuleJobRuns, "it has not finished, by ttl-after-finished-controller", func() error {
 			return r.as(ctx, "ttl-after-finished-controller").BatchV1().Jobs(metav1.NamespaceDefault).Delete(ctx, needed, metav1.DeleteOptions{})
 		})
@@ -155,7 +181,8 @@ func withoutFinalizers[T metav1.Object](ctx context.Context, get func(context.Co
 	})
 }
 
-// makeNeeded makes a volume that is bound to a claim that a pod uses, a class that another claim has, a Job that runs, and a CronJob.
+// makeNeeded makes a volume that is bound to a claim that a pod uses, a class that another claim has, a Job that runs, a CronJob, a budget that
+// wants the pod to stay, and a quota that counts it.
 func (r *run) makeNeeded(ctx context.Context) {
 	ginkgo.GinkgoHelper()
 	succeeds := func(_ any, err error) {
@@ -185,6 +212,19 @@ func (r *run) makeNeeded(ctx context.Context) {
 	cronJob := workload.CronJob(needed)
 	cronJob.Spec.Suspend = new(true)
 	succeeds(r.Client.BatchV1().CronJobs(cronJob.Namespace).Create(ctx, cronJob, metav1.CreateOptions{}))
+	succeeds(r.Client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault).Create(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: needed},
+		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: pod.Labels}}}, metav1.CreateOptions{}))
+	succeeds(r.Client.CoreV1().ResourceQuotas(metav1.NamespaceDefault).Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: needed},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("100")}}}, metav1.CreateOptions{}))
+	r.eventually(ctx, "the budget and the quota to be looked at", func() (bool, error) {
+		budget, err := r.Client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault).Get(ctx, needed, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		quota, err := r.Client.CoreV1().ResourceQuotas(metav1.NamespaceDefault).Get(ctx, needed, metav1.GetOptions{})
+		used := quota.Status.Used[corev1.ResourcePods]
+		return err == nil && budget.Status.CurrentHealthy == 1 && used.Value() > 0, err
+	})
 	r.eventually(ctx, "a pod of the Job", func() (bool, error) {
 		got, err := r.Client.BatchV1().Jobs(metav1.NamespaceDefault).Get(ctx, needed, metav1.GetOptions{})
 		return err == nil && got.Status.Active == 1, err

@@ -55,7 +55,8 @@ type Judge func(t *truth.Recorder, d Deletion) (why string)
 //   - A finalizer is taken off only when nothing needs it (finalizers says which): what is to be orphaned has no owner any more, what blocks a
 //     deletion is gone, nothing uses a claim, a volume, a class, a PodGroup or a range of addresses, and the end of a pod is counted by its Job.
 //   - A Job's status counts no more ends of pods than there were, and it finishes when none of them runs; a CronJob's status says nothing of Jobs
-//     that these contradict.
+//     that these contradict. A disruption budget comes to allow no more evictions than healthy pods are more than it wants, and a quota to count no
+//     fewer pods than there are.
 //
 // The last three rules judge what was recorded (truth.InUse, and with truth.Recorder.Rest the metadata of all else), and nothing where an
 // owner is of a resource that was not, or where another's request may have made the change.
@@ -89,7 +90,7 @@ func Unjustified(t *truth.Recorder, writes []controlplane.AuditEvent, deaths Dea
 	out = append(out, replicaSetsWronged(t, a)...)
 	out = append(out, podsWronged(t, a)...)
 	if w := newWorld(t, a); w != nil {
-		out = slices.Concat(out, w.deletionsWronged(), w.finalizersWronged(), w.statusesWronged())
+		out = slices.Concat(out, w.deletionsWronged(), w.finalizersWronged(), w.statusesWronged(), w.allowancesWronged())
 	}
 	return sorted(append(out, nodesWronged(t, a, deaths)...))
 }

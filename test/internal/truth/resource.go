@@ -35,11 +35,14 @@ var (
 	PersistentVolumes      = schema.GroupResource{Resource: "persistentvolumes"}
 	ServiceCIDRs           = schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}
 	IPAddresses            = schema.GroupResource{Group: "networking.k8s.io", Resource: "ipaddresses"}
+	PodDisruptionBudgets   = schema.GroupResource{Group: "policy", Resource: "poddisruptionbudgets"}
+	ResourceQuotas         = schema.GroupResource{Resource: "resourcequotas"}
 	Leases                 = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 )
 
-// InUse are the resources, besides pods, by which it is judged whether something may be deleted, or lose its finalizer.
-var InUse = []schema.GroupResource{ReplicaSets, Jobs, CronJobs, PersistentVolumeClaims, PersistentVolumes, ServiceCIDRs, IPAddresses}
+// InUse are the resources, besides pods, by which it is judged whether something may be deleted, or lose its finalizer, and what others may do.
+var InUse = []schema.GroupResource{ReplicaSets, Jobs, CronJobs, PersistentVolumeClaims, PersistentVolumes, ServiceCIDRs, IPAddresses,
+	PodDisruptionBudgets, ResourceQuotas}
 
 // collection reads all namespaces of one resource, as typed objects or as metadata.
 type collection struct {
@@ -57,6 +60,7 @@ func newCollection(client kubernetes.Interface, resource schema.GroupResource) (
 		"coordination.k8s.io": client.CoordinationV1().RESTClient(),
 		"discovery.k8s.io":    client.DiscoveryV1().RESTClient(),
 		"networking.k8s.io":   client.NetworkingV1().RESTClient(),
+		"policy":              client.PolicyV1().RESTClient(),
 		"resource.k8s.io":     client.ResourceV1().RESTClient(),
 		"storage.k8s.io":      client.StorageV1().RESTClient(),
 	}
