@@ -14,8 +14,9 @@ mkdir -p "${out}"
 rm -f "${out}"/{run.log,junit.xml,table.txt,failed.txt,progress.*}
 go build -o _output/tools/ginkgo github.com/onsi/ginkgo/v2/ginkgo
 go test -c -o "${out}/e2e.test" ./test/e2e
+go run ./test/internal/slowdisk -out "${out}/etcd-slow"
 
-export FRESH_KCM_REQUIRE_BINARIES=1 E2E_TABLE=${E2E_TABLE:-${out}/table.txt} E2E_PROGRESS=${out}/progress.$$
+export FRESH_KCM_REQUIRE_BINARIES=1 E2E_SLOW_ETCD=${out}/etcd-slow E2E_TABLE=${E2E_TABLE:-${out}/table.txt} E2E_PROGRESS=${out}/progress.$$
 mkfifo "${E2E_PROGRESS}"
 trap 'rm -f "${E2E_PROGRESS}"' EXIT
 all=0 ended=0 reason=0 # how many lines of a failed spec's reason are still wanted at the end

@@ -127,6 +127,16 @@ func (c *Cluster) etcdServer(apiServer int) string {
 // EtcdMembers returns the members of etcd.
 func (c *Cluster) EtcdMembers() []*Component { return slices.Clone(c.etcd) }
 
+// EtcdMetrics returns the page of metrics of the first member of etcd.
+func (c *Cluster) EtcdMetrics(ctx context.Context) (string, error) {
+	client, err := etcdHTTPClient(c.pki)
+	if err != nil {
+		return "", err
+	}
+	page, err := get(ctx, client, c.EtcdURL()+"/metrics")
+	return string(page), err
+}
+
 // EtcdPeers returns what the members of etcd talk to each other through, nil if there is one only.
 func (c *Cluster) EtcdPeers() *peerlink.Links { return c.peers }
 
