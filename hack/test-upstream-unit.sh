@@ -4,7 +4,9 @@
 
 # Runs upstream's own unit tests of every package that a patch touches, on the patched tree, with this
 # project's gates on and off. client-go knows no such gates: its tests run as upstream runs them, and
-# once more without AtomicFIFO, on which the gates depend.
+# once more without AtomicFIFO, on which the gates depend. What became of each package is kept in RECORDS: with
+# RECORDS=test/upstream/results.json hack/test-upstream-unit.sh
+# make upstream-page has it on docs/upstream-tests.md.
 
 source "$(dirname "$0")/lib.sh"
 
@@ -33,6 +35,12 @@ for package in "${packages[@]}"; do
 done
 printf '{"Replace": {%s}}\n' "$(IFS=,; echo "${entries[*]}")" >"${overlay}/overlay.json"
 
+go -C hack/tools/suites build -o "${ROOT}/_output/tools/suites" .
+code=$(git log -1 --format=%h -- pkg staging-patches go.mod)
+git diff --quiet HEAD -- pkg staging-patches go.mod || code+=" with changes"
+mkdir -p _output/upstream-tests
+keep() { _output/tools/suites unit -records "${RECORDS:-_output/upstream-tests/unit.json}" -code "${code}" "$@"; }
+
 if ((${#kubernetes[@]})); then
   echo "--- upstream's unit tests of ${#kubernetes[@]} patched packages of k8s.io/kubernetes, gates on and off"
   # A package is compiled and linked once for both.
@@ -46,7 +54,7 @@ done
 exit "${failed:-0}"
 BOTH
   chmod +x "${both}"
-  go test -count=1 -timeout=40m -overlay "${overlay}/overlay.json" -exec "${both}" "${kubernetes[@]}"
+  go test -json -count=1 -timeout=40m -overlay "${overlay}/overlay.json" -exec "${both}" "${kubernetes[@]}" | keep
 fi
 if ((${#clientgo[@]})); then
   # This test ends its source while the reflector may be about to watch it, which then blocks for good, and goleak reports it: a
@@ -61,6 +69,7 @@ if ((${#clientgo[@]})); then
     # Without AtomicFIFO these fail on pristine client-go v0.37.0 too: they expect what it provides.
     skip='^$'
     [[ ${on} == true ]] || skip='^(TestStoreResourceVersion|TestStoreResourceVersionWithNonMetaTransform|TestThreadSafeStoreRV)$'
-    KUBE_FEATURE_AtomicFIFO=${on} go test -count=1 -timeout=40m -overlay "${overlay}/client-go.json" -skip "${skip}" "${clientgo[@]}"
+    arm=$([[ ${on} == true ]] && echo on || echo off)
+    KUBE_FEATURE_AtomicFIFO=${on} go test -json -count=1 -timeout=40m -overlay "${overlay}/client-go.json" -skip "${skip}" "${clientgo[@]}" | keep -arm "${arm}"
   done
 fi

@@ -16,6 +16,7 @@ import (
 
 const usage = `usage:
   suites run -records FILE -results DIR -arm ARM -package NAME -code COMMIT -- BINARY [FLAG...]
+  suites unit -records FILE [-arm ARM] -code COMMIT <OUTPUT OF go test -json
   suites e2e -records FILE -results DIR -arm ARM -choice FILE [-suite TEXT] -code COMMIT -- COMMAND [FLAG...]
   suites page -records FILE -choice FILE
   suites regressions -records FILE -choice FILE`
@@ -51,6 +52,18 @@ func command(ctx context.Context, args []string) error {
 		}
 		r.records, r.dir, r.command = *records, *results, flags.Args()
 		return r.run(ctx)
+	case "unit":
+		u := unitRunner{out: os.Stdout}
+		flags.StringVar(&u.arm, "arm", "", "arm of all tests, unless they say it")
+		flags.StringVar(&u.code, "code", "", "commit of the code under test")
+		if err := flags.Parse(args[1:]); err != nil {
+			return err
+		}
+		if *records == "" {
+			return fmt.Errorf("-records is missing\n%s", usage)
+		}
+		u.records = *records
+		return u.run(os.Stdin)
 	case "e2e":
 		r := e2eRunner{}
 		flags.StringVar(&r.arm, "arm", "", "arm that the cluster is of")

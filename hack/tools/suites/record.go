@@ -14,7 +14,9 @@ import (
 // records are what is kept of the last run of every package and pattern, by arm. The page is made of them.
 type records struct {
 	Packages map[string]map[string]*packageRun
-	Suites   map[string]map[string]*suiteRun
+	// Units are packages of unit tests.
+	Units  map[string]map[string]*packageRun
+	Suites map[string]map[string]*suiteRun
 }
 
 // meta is what a run says about itself.
@@ -64,7 +66,7 @@ type otherSpec struct {
 
 // readRecords reads what is kept; of no file, nothing.
 func readRecords(path string) (*records, error) {
-	r := &records{Packages: map[string]map[string]*packageRun{}, Suites: map[string]map[string]*suiteRun{}}
+	r := &records{Packages: map[string]map[string]*packageRun{}, Units: map[string]map[string]*packageRun{}, Suites: map[string]map[string]*suiteRun{}}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return r, nil

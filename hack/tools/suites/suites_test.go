@@ -143,6 +143,32 @@ func TestPage(t *testing.T) {
 	}
 }
 
+func TestUnit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "results.json")
+	line := func(action, test, output string) string {
+		return fmt.Sprintf(`{"Action":%q,"Package":"k8s.io/a","Test":%q,"Output":%q}`, action, test, output) + "\n"
+	}
+	both := line("output", "", "gates true\n") + line("run", "TestA", "") + line("pass", "TestA", "") + line("run", "TestB", "") + line("skip", "TestB", "") +
+		line("output", "", "gates false\n") + line("run", "TestA", "") + line("output", "TestA", "a_test.go:1: boom\n") + line("fail", "TestA", "")
+	var out bytes.Buffer
+	err := unitRunner{records: path, code: "abc", out: &out}.run(strings.NewReader("go: downloading\n" + both + line("fail", "", "")))
+	if err == nil || err.Error() != "failed: k8s.io/a" || !strings.Contains(out.String(), "boom") || !strings.Contains(out.String(), "go: downloading") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	kept, err := readRecords(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page strings.Builder
+	units(&page, kept.Units)
+	if want := "| k8s.io/a | 0 passed, 1 failed, 1 not begun (abc) | 1 passed, 1 skipped (abc) |"; !strings.Contains(page.String(), want) {
+		t.Errorf("no %q in\n%s", want, page.String())
+	}
+	if err := (unitRunner{records: path, out: &out}).run(strings.NewReader("")); err == nil {
+		t.Error("no tests are no error")
+	}
+}
+
 func TestChoiceRefusesWhatItCannotRead(t *testing.T) {
 	for text, want := range map[string]string{
 		"run x\n":         ":1: neither run",
