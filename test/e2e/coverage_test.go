@@ -34,6 +34,26 @@ at once, as they are protected in another way:
 
 `
 
+const openHead = `
+## What is not protected, and why
+
+- **endpoints-controller, endpointslice-controller, endpointslice-mirroring-controller**: what they make and update says what their caches of pods, or of Endpoints, show. A pod
+  that is gone may get traffic, and one that is ready none, for as long as the cache lags, as on stock upstream. They are not held back, because the same update takes a pod that is gone
+  out and a ready one in: without it more would go wrong, and longer. Once the cache has caught up they write again. They do not start on a stale cache, take no pod out because its node is
+  unknown, and delete nothing that is needed (scenarios 43 to 46).
+- **disruption-controller**: what a budget allowed before the cache of pods became stale stays allowed until the budget is looked at again. It is not set to 0 while the cache is stale. That
+  would take two writes for each budget whenever a watch lags, from a controller that is behind, and would stop drains on every such cluster. A watch that hangs is ended after 10 to 20 s.
+- **horizontal-pod-autoscaler-controller**: replicas are raised by what the cache shows, so by too few where it lacks pods that are ready: more come with the next look. After 5 min of a stale cache,
+  and 1 min if nothing can be told of it, they are lowered as on stock upstream: otherwise a watch that never recovers would keep a load that has ended running.
+- **persistentvolume-attach-detach-controller**: a forced detachment waits for a proof of the nodes however long that takes, and no live read takes its place; all other detachments have one,
+  as on stock upstream. So a node that is dead keeps its volumes while nothing can be proven, and pods that need them start elsewhere later: that harms less than a volume in use on two nodes.
+- **legacy-serviceaccount-token-cleaner-controller**: it has no proof. Its deletion carries the resource version of the Secret, as on stock upstream, so a token that was used meanwhile is spared; a pod that
+  mounts the Secret without using it, and that the cache lacks, is not. It deletes only what was marked as unused for a year, and looks once a day.
+
+## All controllers
+
+`
+
 // byKey goes through a map in order.
 func byKey(m map[string][]string) iter.Seq2[string, []string] {
 	return func(yield func(string, []string) bool) {
@@ -84,7 +104,7 @@ func coveragePage(controllers []inventory.Controller) string {
 	for why, names := range byKey(inventory.StartAtOnce()) {
 		fmt.Fprintf(&page, "- %s: %s.\n", strings.Join(names, ", "), why)
 	}
-	page.WriteString("\nA controller counts where the write that is protected least does. † marks deletions that are not sent without the UID, or the resource version, that they are said to\n" +
+	page.WriteString(openHead + "A controller counts where the write that is protected least does. † marks deletions that are not sent without the UID, or the resource version, that they are said to\n" +
 		"carry: [design](design.md#what-the-transport-refuses).\n\n| Controller | Write | | Why | Scenarios |\n|---|---|---|---|---|\n")
 	for _, c := range append(controllers, inventory.Itself()) {
 		name := "**" + c.Name + "**"
