@@ -55,7 +55,7 @@ func (*busyCache) Wait(context.Context, schema.GroupResource, freshness.Proof) {
 }
 
 // A deletion that needs a busy cache proven goes on, however long the queue and the server take.
-func TestADeletionIsNotRefusedForEver(t *testing.T) {
+func TestADeletionIsNotRefusedWithoutEnd(t *testing.T) {
 	for _, queued := range []time.Duration{0, time.Second, 2100 * time.Millisecond, 30 * time.Second} {
 		for _, takes := range []time.Duration{5 * time.Millisecond, time.Second, 5 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {

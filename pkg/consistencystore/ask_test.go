@@ -104,7 +104,7 @@ func TestASlowProofHoldsNoWorker(t *testing.T) {
 		require.ErrorContains(t, err, "has not answered within 1s")
 		require.Len(t, rowsOf(store.Waits), 1, "the page says who waits")
 
-		// What else happens to the owner neither holds a worker nor asks anew.
+		// Other reconciles of the owner neither occupy a worker nor ask again.
 		time.Sleep(5 * time.Second)
 		took, err = reconcile()
 		require.Error(t, err)
@@ -145,7 +145,7 @@ func TestASlowProofIsNotForMuchLater(t *testing.T) {
 	})
 }
 
-// A proof that fails in the end is asked for anew.
+// A proof that fails in the end is asked for again.
 func TestASlowProofThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, store, queue, reconcile := slowly(t, 10*time.Second)

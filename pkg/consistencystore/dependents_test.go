@@ -228,7 +228,7 @@ func (k protectedKind) test(t *testing.T, proofs map[schema.GroupResource]freshn
 			time.Sleep(time.Second)
 			when = taken()
 		}
-		require.NotZero(t, when, "it waits for ever")
+		require.NotZero(t, when, "it waits without end")
 		require.GreaterOrEqual(t, when, k.grace+held)
 		require.LessOrEqual(t, when, k.grace+held+10*time.Second)
 		if proofs != nil {

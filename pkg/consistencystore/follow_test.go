@@ -78,7 +78,7 @@ func TestALostWriteIsFollowedByAnother(t *testing.T) {
 				time.Sleep(1400 * time.Millisecond)
 				synctest.Wait()
 				require.Empty(t, woken)
-				require.Empty(t, server.asked, "it would be in vain")
+				require.Empty(t, server.asked, "no proof is possible")
 
 				// Another write is lost just before the renewal, which follows both.
 				store.Unsettled(owner, "uid", pods, transport.NeverRetried)

@@ -36,7 +36,7 @@ var (
 	down        = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonNoServer}
 )
 
-// script is a prover that answers for each resource what it is told to, and lets waiters go on demand.
+// script is a prover that answers for each resource as the test says, and lets waiters go on demand.
 type script struct {
 	mu      sync.Mutex
 	nodes   freshness.Proof // pods are always fresh

@@ -36,7 +36,7 @@ func jobPod(name string, phase corev1.PodPhase, index int) *corev1.Pod {
 }
 
 // A Job fails by a limit, and its running pods are deleted, only if its spec is proven: the limit may have been raised. What
-// cannot be raised, and a failure that others have been told of, needs no proof.
+// cannot be raised, and a failure that the status shows, needs no proof.
 func TestAJobFailsByALimitOnlyIfProven(t *testing.T) {
 	jobs := schema.GroupResource{Group: "batch", Resource: "jobs"}
 	failed := jobPod("failed", corev1.PodFailed, -1)

@@ -105,7 +105,7 @@ func TestAValueIsLoweredByWhatWasProven(t *testing.T) {
 
 // Nothing that wants a proof of now asks for another each time it comes back, however long proofs and the queue take, and whether or not what it has
 // read changes all the time.
-func TestNoReadingAsksForProofsOfNowForEver(t *testing.T) {
+func TestNoReadingAsksForProofsOfNowWithoutEnd(t *testing.T) {
 	moving := func() string { return (&busyCache{}).LastStoreSyncResourceVersion() }
 	for name, ask := range map[string]func(p consistency.Pass) bool{
 		"decision": func(p consistency.Pass) bool {

@@ -96,7 +96,7 @@ func TestAPassReadsABusyCacheAfterTheProof(t *testing.T) {
 		require.EqualValues(t, 1, taken.Load())
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.GreaterOrEqual(t, int(taken.Load()), 3, "no action waits for ever")
+		require.GreaterOrEqual(t, int(taken.Load()), 3, "no action waits without end")
 		require.LessOrEqual(t, len(cache.fences), 2*int(passes.Load()))
 	})
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 )
 
-// behindAll shows every cache to be stale for ever.
+// behindAll shows every cache to be stale without end.
 type behindAll struct{ script }
 
 func (*behindAll) Prove(context.Context, schema.GroupResource, time.Time) freshness.Proof {

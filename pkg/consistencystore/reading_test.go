@@ -19,7 +19,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
-// verdicts proves each resource as it is told to. Who waits is let go after a second.
+// verdicts answers for each resource as the test says. It lets waiters go after a second.
 type verdicts struct {
 	of map[schema.GroupResource]freshness.Proof
 
@@ -75,17 +75,17 @@ func TestAValueWaitsAlone(t *testing.T) {
 	})
 }
 
-// No value waits for ever, however it is with its cache.
+// No value waits without end, whatever the state of its cache.
 func TestAValueIsHeldForALimitedTime(t *testing.T) {
 	for name, test := range map[string]struct {
 		proof freshness.Proof
 		first bool
 		want  time.Duration
 	}{
-		"unknown":                  {proof: down, want: rvtracker.OwnerLimits.Unknown},
-		"stale":                    {proof: stale, want: rvtracker.OwnerLimits.Stale},
-		"no value yet":             {proof: stale, first: true, want: rvtracker.FirstValueLimits.Unknown},
-		"nothing can ever be told": {proof: absent, want: goOnAfter},
+		"unknown":               {proof: down, want: rvtracker.OwnerLimits.Unknown},
+		"stale":                 {proof: stale, want: rvtracker.OwnerLimits.Stale},
+		"no value yet":          {proof: stale, first: true, want: rvtracker.FirstValueLimits.Unknown},
+		"nothing is ever known": {proof: absent, want: goOnAfter},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -27,7 +27,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
-// call is what a store was told.
+// call is a call of a store.
 type call struct {
 	owner    types.NamespacedName
 	ownerUID types.UID
@@ -57,7 +57,7 @@ func (deafStore) Unsettled(types.NamespacedName, types.UID, schema.GroupResource
 	return false, false
 }
 
-// listener is a consistency store that remembers what it was told.
+// listener is a consistency store that remembers its calls.
 type listener struct {
 	deafStore
 	calls []call

@@ -35,7 +35,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
-// lateProver proves what is not newer than it is told to be, and looks again after a second.
+// lateProver proves up to the time that the test sets, and looks again after a second.
 type lateProver struct {
 	mu    sync.Mutex
 	upTo  time.Time
@@ -75,7 +75,7 @@ func (p *lateProver) Wait(ctx context.Context, _ schema.GroupResource, _ freshne
 	}
 }
 
-// scriptedProver gives what it is told to.
+// scriptedProver gives the test's answers.
 type scriptedProver struct {
 	lateProver
 	proof func() freshness.Proof
@@ -264,7 +264,7 @@ func TestOutcomesAreNotWaitedForWithoutEnd(t *testing.T) {
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
 	throttled := freshness.Proof{Outcome: freshness.Unknown, Reason: "Throttled"}
 	for name, test := range map[string]struct {
-		proofs []freshness.Proof // each for 10 min, the last for ever
+		proofs []freshness.Proof // each for 10 min, the last without end
 		lease  bool
 		after  time.Duration
 	}{

@@ -103,10 +103,10 @@ func TestADeletionDependsOnItsOwnerAndItsPods(t *testing.T) {
 			c.pods.version = "40"
 			require.NoError(t, c.pods.Add(aPod("3", "40", "b")))
 		}, false},
-		"status of the set": {func(t *testing.T, c *caches) { c.sets.version = "40"; require.NoError(t, c.sets.Update(aSet("a", 3))) }, false},
-		"spec of the set":   {func(t *testing.T, c *caches) { require.NoError(t, c.sets.Update(aSet("a", 4))) }, true},
-		"the set made anew": {func(t *testing.T, c *caches) { require.NoError(t, c.sets.Update(aSet("c", 3))) }, true},
-		"the set gone":      {func(t *testing.T, c *caches) { require.NoError(t, c.sets.Delete(aSet("a", 3))) }, true},
+		"status of the set":     {func(t *testing.T, c *caches) { c.sets.version = "40"; require.NoError(t, c.sets.Update(aSet("a", 3))) }, false},
+		"spec of the set":       {func(t *testing.T, c *caches) { require.NoError(t, c.sets.Update(aSet("a", 4))) }, true},
+		"the set created again": {func(t *testing.T, c *caches) { require.NoError(t, c.sets.Update(aSet("c", 3))) }, true},
+		"the set gone":          {func(t *testing.T, c *caches) { require.NoError(t, c.sets.Delete(aSet("a", 3))) }, true},
 		"the set terminating": {func(t *testing.T, c *caches) {
 			set := aSet("a", 3)
 			set.DeletionTimestamp = &metav1.Time{Time: time.Now()}

@@ -40,7 +40,7 @@ var (
 )
 
 // deviceEvictions is upstream's device taint eviction controller with a guard, on a fake server whose
-// watches the test holds back. What the guard is told of the caches is the truth.
+// watches the test holds back. The guard gets the truth about the caches.
 type deviceEvictions struct {
 	t       *testing.T
 	client  *fake.Clientset
@@ -249,7 +249,7 @@ func TestDeviceEvictionWaitsUntilSomethingIsKnown(t *testing.T) {
 	})
 }
 
-// TestWaitingDeviceEvictionIsCalledOff by the controller, when it is told.
+// TestWaitingDeviceEvictionIsCalledOff by the controller, when it gets the event.
 func TestWaitingDeviceEvictionIsCalledOff(t *testing.T) {
 	waiting := func() float64 { return waitingOf(t, "devicetainteviction") }
 	runDeviceEvictions(t, true, func(d *deviceEvictions) {

@@ -40,7 +40,7 @@ import (
 const evictionController = "tainteviction"
 
 // evictions is upstream's taint eviction controller with a guard, on a fake server whose watches of pods
-// and nodes the test holds back. What the guard is told of the caches is the truth.
+// and nodes the test holds back. The guard gets the truth about the caches.
 type evictions struct {
 	t       *testing.T
 	ctx     context.Context
@@ -434,7 +434,7 @@ func TestPodReplacedInOneEvent(t *testing.T) {
 }
 
 func TestLateTolerations(t *testing.T) {
-	for name, tolerated := range map[string]time.Duration{"for ever": -1, "for longer": time.Minute} {
+	for name, tolerated := range map[string]time.Duration{"without end": -1, "for longer": time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			runEvictions(t, true, func(e *evictions) {
 				e.taint()
@@ -480,8 +480,8 @@ func TestTaintRemovedAndAddedAgain(t *testing.T) {
 	}
 }
 
-// TestEvictionIsNotPutOffForEver: edits of the node that leave its taints alone put nothing off again.
-func TestEvictionIsNotPutOffForEver(t *testing.T) {
+// TestEvictionIsNotPutOffWithoutEnd: edits of the node that leave its taints alone put nothing off again.
+func TestEvictionIsNotPutOffWithoutEnd(t *testing.T) {
 	runEvictions(t, true, func(e *evictions) {
 		e.taint()
 		e.pod("pod", "uid", 10*time.Second)
@@ -559,7 +559,7 @@ func TestEvictionWaitsUntilSomethingIsKnown(t *testing.T) {
 	}
 }
 
-// TestWaitingEvictionIsCalledOff by the controller, when it is told.
+// TestWaitingEvictionIsCalledOff by the controller, when it gets the event.
 func TestWaitingEvictionIsCalledOff(t *testing.T) {
 	runEvictions(t, true, func(e *evictions) {
 		e.taint()

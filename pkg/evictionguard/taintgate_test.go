@@ -232,10 +232,10 @@ func TestEvictionsAreNoSlowerThanUpstream(t *testing.T) {
 	}
 }
 
-// TestEvictionsThatAreToldToWaitHoldUpNoOthers: the server has client-go try some of them again later.
-func TestEvictionsThatAreToldToWaitHoldUpNoOthers(t *testing.T) {
+// TestEvictionsWithRetryAfterDelayNoOthers: the server has client-go try some of them again later.
+func TestEvictionsWithRetryAfterDelayNoOthers(t *testing.T) {
 	const pods = 150
-	soon := map[bool]int{} // that are evicted while others are told to wait
+	soon := map[bool]int{} // that are evicted while others have a Retry-After
 	for _, guarded := range []bool{false, true} {
 		w := evictWave(t, guarded, 100*time.Millisecond, 0, pods, func(s *slowServer) {
 			from := time.Now()
@@ -280,8 +280,8 @@ func TestGateSeesConnections(t *testing.T) {
 	require.LessOrEqual(t, deleted[true], deleted[false]+time.Second)
 }
 
-// TestEachTryIsDecidedAnew: writes fail for a minute, the taint goes, and the watch does not tell.
-func TestEachTryIsDecidedAnew(t *testing.T) {
+// TestEachTryIsDecidedAgain: writes fail for a minute, the taint goes, and the watch does not show it.
+func TestEachTryIsDecidedAgain(t *testing.T) {
 	for guarded, left := range map[bool]int{false: 0, true: 1} {
 		t.Run(fmt.Sprintf("guarded=%t", guarded), func(t *testing.T) {
 			runSlowEvictions(t, guarded, false, 8*time.Second, func(e *evictions, s *slowServer) {

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// blanks is JSON that goes on for ever.
+// blanks is JSON without end.
 type blanks struct{}
 
 func (blanks) Read(p []byte) (int, error) {
@@ -100,9 +100,9 @@ func TestListEnds(t *testing.T) {
 		pages int
 		text  string
 	}{
-		"the same page for ever": {func(int) int { return 1 }, 2, "brought nothing new"},
-		"empty pages":            {func(int) int { return 0 }, 1, "brought nothing new"},
-		"one object a page":      {func(page int) int { return page }, maxPages(500), "more than 6 pages"},
+		"the same page without end": {func(int) int { return 1 }, 2, "brought nothing new"},
+		"empty pages":               {func(int) int { return 0 }, 1, "brought nothing new"},
+		"one object a page":         {func(page int) int { return page }, maxPages(500), "more than 6 pages"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, Options{}, func(w *world) {
@@ -155,7 +155,7 @@ func TestListTakesATimeAtMost(t *testing.T) {
 	})
 }
 
-// What a server says may be anything; it is told in one line of what can be printed.
+// A server may say anything; errors show it in one line of printable characters.
 func TestTextOfServersIsReadable(t *testing.T) {
 	hostile := "\x1b[2J\x1b]0;owned\x07 \r\nfake: line\u202e\u2028 <b>\"quoted\"</b> \xff " + strings.Repeat("x", 1<<20)
 	for name, match := range map[string]func(*http.Request) bool{"fence": isFence, "list": isList, "watch": isWatch} {
@@ -231,7 +231,7 @@ func TestASlowServerIsGivenTime(t *testing.T) {
 
 func first[T, U any](t T, _ U) T { return t }
 
-// What is served from behind a webhook or another server may hang for ever, and there may be a thousand of it.
+// Resources behind a webhook or another server may hang without end, and there may be a thousand of them.
 func TestOnlyBuiltInResourcesAreGivenTime(t *testing.T) {
 	inWorld(t, Options{RequestTimeout: 10 * time.Second}, func(w *world) {
 		widgets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}

@@ -198,7 +198,7 @@ func TestNeverProvenWithoutTheWrites(t *testing.T) {
 			other := tracker.Register(schema.GroupResource{Resource: "pods"}, pods)
 			kinds := []string{"write", "delete", "elsewhere", "deliver", "bookmark", "relist", "compact", "prove", "prove", "prove", "watch", "fence"}
 			if rewinds := rapid.SampledFrom([]string{"", "rewind", "doubt"}).Draw(rt, "rewinds"); rewinds != "" {
-				// A store at the same RV as before the rewind cannot be told from one that never
+				// A store at the same RV as before the rewind looks like one that never
 				// moved, unless somebody looks.
 				m.p = p
 				kinds = append(kinds, rewinds)

@@ -168,7 +168,7 @@ func TestInconclusive(t *testing.T) {
 		retry  time.Duration
 	}{
 		{name: "429", match: isFence, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "7"}, reason: reasonThrottled, retry: 7 * time.Second},
-		{name: "429 for ever", match: isFence, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "86400"}, reason: reasonThrottled, retry: time.Minute},
+		{name: "429 without end", match: isFence, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "86400"}, reason: reasonThrottled, retry: time.Minute},
 		{name: "429 to the list", match: isList, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "3"}, reason: reasonThrottled, retry: 3 * time.Second},
 		{name: "429 to the watch", match: isWatch, small: -1, code: 429, status: metav1.StatusReasonTooManyRequests, header: map[string]string{"Retry-After": "3"}, reason: reasonThrottled, retry: 3 * time.Second},
 		{name: "504 too large", match: isFence, code: 504, status: metav1.StatusReasonTimeout, header: map[string]string{"Retry-After": "2"}, causes: []metav1.StatusCause{tooLarge}, reason: reasonTooLargeRV, retry: 2 * time.Second},
@@ -189,7 +189,7 @@ func TestInconclusive(t *testing.T) {
 				w.requireUnknown(proof, tc.reason)
 				require.Equal(w, tc.retry, proof.RetryAfter)
 
-				// Nobody asks again before that, and whoever wants to know is told why.
+				// No request follows before that, and callers get the reason.
 				sent := w.api.count(tc.match)
 				require.Equal(w, 1, sent, "no retries")
 				time.Sleep(tc.retry - 300*time.Millisecond)

@@ -50,7 +50,7 @@ func TestQuietByList(t *testing.T) {
 			before: func(w *world) { w.api.write("ns/a", "uid", true) },
 			want:   Proof{Outcome: Stale, Method: methodList, Events: 1, RVs: 51, ResourceVersion: "161"},
 		}, {
-			name: "an object was made anew",
+			name: "an object was created again",
 			before: func(w *world) {
 				w.api.write("ns/a", "uid", true)
 				w.api.write("ns/a", "other", false)

@@ -183,7 +183,7 @@ func TestFencesAreMany(t *testing.T) {
 }
 
 // What the tracker knew before a fence was sent is what makes its answer evidence: a write that is made while it is under way is none.
-func TestTheTrackerIsToldOfFences(t *testing.T) {
+func TestTheTrackerGetsFences(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		store := cache.NewStore(cache.MetaNamespaceKeyFunc)
 		rewinds := 0

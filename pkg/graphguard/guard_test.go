@@ -38,7 +38,7 @@ var (
 	none  = freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonIncomparable}
 )
 
-// world is a graph, its informers' handlers and the server, which proves what it is told to.
+// world is a graph, its informers' handlers and the server, which proves what the test says.
 type world struct {
 	*Guard
 
@@ -252,7 +252,7 @@ func TestAnOwnerWaitsForALimitedTime(t *testing.T) {
 	}{
 		"stale":                    {resource: pods, proof: stale, want: rvtracker.OwnerLimits.Stale},
 		"unknown":                  {resource: pods, proof: down, want: rvtracker.OwnerLimits.Unknown},
-		"nothing can ever be told": {resource: pods, proof: none, want: heldFailing},
+		"nothing is ever known":    {resource: pods, proof: none, want: heldFailing},
 		"no answer":                {resource: pods, proof: down, takes: time.Hour, want: rvtracker.OwnerLimits.Unknown},
 		"the graph is behind":      {resource: pods, proof: freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "7"}, want: rvtracker.OwnerLimits.Unknown},
 		"a stale custom resource":  {resource: gadgets, proof: stale, want: customStale},
@@ -286,7 +286,7 @@ func TestAnOwnerWaitsForALimitedTime(t *testing.T) {
 	}
 }
 
-// A cache may be shown to be stale by others before an owner comes, and nothing more can be told.
+// Other callers may show that a cache is stale before an owner comes, and then nothing more is known.
 func TestAnOwnerComesAfterACacheWasShownStale(t *testing.T) {
 	for name, test := range map[string]struct{ ago, want time.Duration }{
 		"a moment ago": {time.Second, customStale},

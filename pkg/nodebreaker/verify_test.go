@@ -107,8 +107,8 @@ func TestConfirmedDeadGrowsOld(t *testing.T) {
 	})
 }
 
-// A pass over a thousand NotReady nodes whose cache cannot be proven waits for one proof in vain, and not for one each.
-func TestNodesAreProvenInVainOnce(t *testing.T) {
+// A pass over a thousand NotReady nodes whose cache cannot be proven waits for one proof that does not come, and not for one each.
+func TestNodesWithoutAProofAreAskedAboutOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		b := s.breaker()

@@ -67,7 +67,7 @@ func TestARewindOfOneResourceIsOneOfAll(t *testing.T) {
 	require.Equal(t, 2, *relists)
 }
 
-func TestADoubtedStoreIsListedAnewBeforeItIsTrusted(t *testing.T) {
+func TestADoubtedStoreRelistsBeforeItIsTrusted(t *testing.T) {
 	b, relists := rewound(t, restoredFencer{pods: "62", sets: "62"}, "50")
 	b.pods.apply("63")
 	require.Equal(t, []types.NamespacedName{dsA}, b.takeWoken())

@@ -19,7 +19,7 @@ type modelProof struct {
 // noProver is never called: the model begins and ends proofs itself.
 type noProver struct{ Prover }
 
-// relist fills the store anew. What the other one shows may then be of another time.
+// relist replaces the store's content. The other store may then show another time.
 func (m *model) relist(i, rv int) {
 	if other := 1 - i; m.stores[i].rv > 0 {
 		m.relists++

@@ -92,7 +92,7 @@ func TestARelistHoldsOwnersUntilTheOtherCachesAreProven(t *testing.T) {
 	require.Equal(t, map[string]int{outcomeSeen: 2}, b.metrics.waits)
 }
 
-// The store shows the new content before anybody can be told that it did.
+// The store shows the new content before its observers are called.
 func TestARelistHoldsBeforeItShows(t *testing.T) {
 	b := relistBench(t)
 	b.pods.replaceObservers[0]("200")

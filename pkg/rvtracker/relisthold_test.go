@@ -83,7 +83,7 @@ func TestARelistHoldIsBounded(t *testing.T) {
 				case owner := <-woken:
 					require.Equal(t, dsA, owner)
 				case <-time.After(10 * time.Minute):
-					t.Error("held for ever")
+					t.Error("held without end")
 					cancel()
 					wg.Wait()
 					return
@@ -91,7 +91,7 @@ func TestARelistHoldIsBounded(t *testing.T) {
 				require.InDelta(t, tc.limit, time.Since(start), float64(2*time.Second))
 				require.NoError(t, c.EnsureReady(dsA), "repair goes on")
 				require.NoError(t, other.EnsureReady(dsB), "of all who read it")
-				require.Equal(t, whyUnproven, (<-reports).Why, "the reason is told")
+				require.Equal(t, whyUnproven, (<-reports).Why, "the reason is reported")
 				require.Equal(t, []schema.GroupResource{sets}, c.Unproven(), "disruptive actions have to ask")
 				require.Equal(t, 1, metrics.waits[outcomeAbandoned])
 				require.Equal(t, 2, metrics.count("droppedAbandoned"), "once for each controller")

@@ -433,7 +433,7 @@ func TestWhenNothingCanBeProven(t *testing.T) {
 	}
 }
 
-func TestADeleteWithoutEffectDoesNotHoldForEver(t *testing.T) {
+func TestADeleteWithoutEffectDoesNotHoldWithoutEnd(t *testing.T) {
 	f := &fakeFencer{rv: "20"}
 	b := newBench(t, Options{Fencer: f})
 	b.pods.change("5", put(pod1, "p1"))

@@ -89,7 +89,7 @@ func TestNothingGrowsWhenDiscoveryFlaps(t *testing.T) {
 			s := b.tracker.Register(schema.GroupResource{Group: "example.com", Resource: fmt.Sprintf("things%d", i)}, store)
 			store.relist(fmt.Sprint(1000*flap+1), nil)
 			store.apply(fmt.Sprint(1000*flap + 2))
-			require.Equal(t, fmt.Sprint(1000*flap+2), s.pos().String(), "the present source is told")
+			require.Equal(t, fmt.Sprint(1000*flap+2), s.pos().String(), "the present source gets it")
 		}
 		for _, store := range stores {
 			require.NotNil(t, b.tracker.Unregister(store))

@@ -176,7 +176,7 @@ func (c *podServer) bookmark(rv int) {
 	c.stream.Action(watch.Bookmark, podAt("", rv))
 }
 
-// relist has the informer list the pods anew, as of rv.
+// relist has the informer relist the pods, as of rv.
 func (c *podServer) relist(rv int, pods ...*corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -327,7 +327,7 @@ func TestABacklogIsSeen(t *testing.T) {
 	})
 }
 
-// A handler that hangs is told from one that is slow.
+// A handler that hangs and one that is slow are distinguished.
 func TestAHandlerThatHangs(t *testing.T) {
 	testHandled(t, 0, func(t *testing.T, h *handled) {
 		h.add(t, time.Minute)
@@ -348,7 +348,7 @@ func TestAHandlerThatHangs(t *testing.T) {
 }
 
 // What does not make a handler late: nothing but bookmarks, lists, resyncs, a restored server, and a busy resource.
-func TestNoHandlerIsCalledLateInVain(t *testing.T) {
+func TestNoHandlerIsCalledLateWithoutNeed(t *testing.T) {
 	for name, test := range map[string]func(c *podServer, second int){
 		"quiet":     func(*podServer, int) {},
 		"bookmarks": func(c *podServer, second int) { c.bookmark(100 + second) },
@@ -427,5 +427,5 @@ func TestTellingHandler(t *testing.T) {
 	var order []uint64
 	slow := tellingHandler{cache.ResourceEventHandlerFuncs{UpdateFunc: func(any, any) { order = append(order, d.Position()) }}, d}
 	slow.OnUpdate(is, podAt("a", 13))
-	require.Equal(t, []uint64{12}, order, "it is told after the handler has returned")
+	require.Equal(t, []uint64{12}, order, "its position moves after the handler has returned")
 }

@@ -283,7 +283,7 @@ func TestHeldWatchIsNoticed(t *testing.T) {
 		w.set(func(w *world) { w.moves = true })
 		busy(w, 10*time.Second)
 		require.Equal(t, Fresh, look().State)
-		require.Equal(t, 1, c.count(Stalled), "each change is told once")
+		require.Equal(t, 1, c.count(Stalled), "each change is counted once")
 	})
 }
 
@@ -331,7 +331,7 @@ func TestHeldAtTheFence(t *testing.T) {
 	}
 }
 
-func TestQueueIsToldFromWatch(t *testing.T) {
+func TestQueueAndWatchAreDistinguished(t *testing.T) {
 	w := newWorld()
 	run(t, w, func(_ *Monitor, _ *counts, look func() Cache) {
 		busy(w, 10*time.Second)
@@ -419,7 +419,7 @@ func TestOneTimeoutIsNoAlarm(t *testing.T) {
 	})
 }
 
-// What was proven does not hold for ever, whatever the requests do.
+// A proof is not valid without end, whatever the requests do.
 func TestUnansweredIsNotCalledFresh(t *testing.T) {
 	w := newWorld()
 	run(t, w, func(_ *Monitor, _ *counts, look func() Cache) {

@@ -29,7 +29,7 @@ const large = 1000
 // world is a server, one informer's cache of one resource, and a prover that knows both.
 type world struct {
 	gvr schema.GroupVersionResource
-	m   *Monitor // is told of fences
+	m   *Monitor // gets fences
 
 	mu sync.Mutex
 	// server is the RV that a fence returns; changed the RV of the resource's last change.

@@ -175,7 +175,7 @@ func TestAnExemptControllerPromisesNothing(t *testing.T) {
 	require.Len(t, *bodies, 2)
 }
 
-// What a deletion carries cannot be told of every body. It is sent then.
+// Not every body shows the preconditions of a deletion. It is sent then.
 func TestADeletionThatCannotBeReadIsSent(t *testing.T) {
 	const options = `{"kind":"DeleteOptions","apiVersion":"v1"}`
 	for name, test := range map[string]struct {

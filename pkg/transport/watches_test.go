@@ -99,7 +99,7 @@ func (s *heldServer) builder(http2 bool) clientbuilder.ControllerClientBuilder {
 }
 
 // A stalled watch is ended, and the informer goes on where it was: no list, no error.
-func TestStalledWatchIsTakenUpAnew(t *testing.T) {
+func TestStalledWatchIsOpenedAgain(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/2": true, "HTTP/1.1": false} {
 		t.Run(name, func(t *testing.T) {
 			server := newHeldServer(t, http2)
@@ -117,7 +117,7 @@ func TestStalledWatchIsTakenUpAnew(t *testing.T) {
 
 			require.Eventually(t, func() bool { return watches.End(ctx, podsV1) == 1 }, wait, tick, "when it has brought nothing for a while")
 			require.Eventually(t, has("12"), wait, tick)
-			require.Eventually(t, func() bool { _, ended := server.requests(); return ended == 1 }, wait, tick, "the server is told")
+			require.Eventually(t, func() bool { _, ended := server.requests(); return ended == 1 }, wait, tick, "the server sees the end")
 			asked, _ := server.requests()
 			require.Equal(t, []string{"", "11"}, asked)
 			require.Len(t, pods.GetStore().List(), 2)
@@ -260,7 +260,7 @@ func TestEndsAreRare(t *testing.T) {
 }
 
 // One resource was rewound: its informer relists, that of another goes on.
-func TestOneResourceIsListedAnew(t *testing.T) {
+func TestOneResourceRelists(t *testing.T) {
 	server := newHeldServer(t, true)
 	watches := NewWatches()
 	ctx, cancel := context.WithCancel(t.Context())

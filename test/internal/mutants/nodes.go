@@ -24,7 +24,7 @@ var nodes = []Tested{
 			Old: "refuted || view.old() {",
 			New: "refuted || view.old() && false {",
 		},
-		Package: guards, Test: "TestEachTryIsDecidedAnew",
+		Package: guards, Test: "TestEachTryIsDecidedAgain",
 	},
 	{
 		Mutant: Mutant{
@@ -64,7 +64,7 @@ var nodes = []Tested{
 			Old: "vain := time.Since(n.unproven) < proofRetry",
 			New: "vain := time.Since(n.unproven) < 0",
 		},
-		Package: breaker, Test: "TestNodesAreProvenInVainOnce",
+		Package: breaker, Test: "TestNodesWithoutAProofAreAskedAboutOnce",
 	},
 	{
 		Mutant: Mutant{
