@@ -19,7 +19,7 @@ import (
 const earlyPass = time.Second
 
 // errLongPass puts an action off to the next pass.
-var errLongPass = errors.New("the pass began longer ago than a proof may be old: the next one decides by what is read then")
+var errLongPass = errors.New("the pass began too long ago for its proofs; the next pass decides")
 
 // Proves implements what consistency.OnlyUID and consistency.Replaced ask for.
 func (s *Store) Proves() bool { return s.prover != nil }

@@ -275,7 +275,7 @@ func (r *reading) prove(ctx context.Context, action string, limits rvtracker.Lim
 	if waits == nil || time.Since(waits.since) < limit {
 		return err
 	}
-	klog.FromContext(ctx).Info("A value was held back for as long as it may be, and is published though its cache is not proven fresh", "controller", s.name,
+	klog.FromContext(ctx).Info("Published a value after the longest wait, though its cache is not proven fresh", "controller", s.name,
 		"value", name, "after", limit, "proof", unproven.Proof.String())
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -88,7 +88,7 @@ func (s *Store) settleUpTo(ctx context.Context, resource schema.GroupResource, u
 	}
 	settled := s.settleOwners(resource, upTo)
 	if !proof.Fresh() && len(settled) > 0 {
-		klog.FromContext(ctx).Info("The outcome of writes cannot be learned; reconciling their owners", "controller", s.name,
+		klog.FromContext(ctx).Info("The outcome of writes stays unknown; reconciling their owners", "controller", s.name,
 			"owners", len(settled), "first", settled[0].name, "resource", resource, "proof", proof.String())
 	}
 	for _, o := range settled {

@@ -205,7 +205,7 @@ func (g *Guard) settle(f *followed, asOf time.Time, proof freshness.Proof, reach
 	if put > 0 && !reached {
 		metrics.Unproven(g.opts.Controller, f.GroupResource(), string(proof.Outcome))
 		if first {
-			klog.FromContext(g.ctx).Info("Put off taking finalizers off deleted owners until a cache is proven fresh and the graph has all of it",
+			klog.FromContext(g.ctx).Info("Finalizers of deleted owners wait until a cache is proven fresh and the graph has all of it",
 				"controller", g.opts.Controller, "resource", f.GroupResource(), "owners", put, "proof", proof.String())
 		}
 	}
@@ -251,7 +251,7 @@ func (g *Guard) look() {
 		looking := g.looking
 		g.mu.Unlock()
 		for f, owners := range gone {
-			klog.FromContext(g.ctx).Info("A cache is not proven fresh, and finalizers were put off for as long as they may be; going on as upstream",
+			klog.FromContext(g.ctx).Info("Taking finalizers off after the longest wait, as upstream would, though a cache is not proven fresh",
 				"controller", g.opts.Controller, "resource", f.GroupResource(), "owners", owners)
 		}
 		for _, again := range ready {

@@ -74,7 +74,7 @@ func (c *SharedReads[T]) Get(key string) (val T, err error) {
 		return f.val, nil
 	}
 	if time.Since(failed) < sharedPause {
-		return val, fmt.Errorf("reading %s %s: not asked, as another read has failed", c.reads.Resource, key)
+		return val, fmt.Errorf("reading %s %s: not sent, because another read has just failed", c.reads.Resource, key)
 	}
 	ctx, cancel := context.WithTimeout(c.reads.ctx, sharedPatience)
 	defer cancel()

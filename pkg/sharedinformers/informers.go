@@ -36,7 +36,7 @@ func Informers(ctx context.Context, typed informers.SharedInformerFactory, obser
 			if !ok {
 				var err error
 				if gvr, err = resourceOf(t, mapper); err != nil {
-					klog.FromContext(ctx).V(2).Info("Cannot tell the resource of an informer; its cache is not measured", "type", t.String(), "err", err)
+					klog.FromContext(ctx).V(2).Info("The resource of an informer is unknown; its cache is not measured", "type", t.String(), "err", err)
 					continue // The server may serve it later.
 				}
 				known[t] = gvr

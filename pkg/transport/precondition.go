@@ -60,7 +60,7 @@ func (c conditional) RoundTrip(req *http.Request) (*http.Response, error) {
 			}
 			metrics.Unguarded(c.client)
 			if firstOf("refused", c.client, err.Resource.String()) {
-				klog.FromContext(req.Context()).Error(err, "Refused a deletion, which docs/coverage.md says cannot be; those that follow are only counted. "+
+				klog.FromContext(req.Context()).Error(err, "Refused a deletion without the precondition that docs/coverage.md promises; later ones are only counted. "+
 					"--stale-controller-consistency-exempt takes the controller out", "client", c.client, "resource", err.Resource)
 			}
 			return nil, err

@@ -50,7 +50,7 @@ func (i inventoried) count(req *http.Request) {
 	}
 	metrics.Undeclared(i.client, info.Verb)
 	if firstOf("undeclared", i.client, info.Verb) {
-		klog.FromContext(req.Context()).Info("A write that docs/coverage.md does not list: it is not known what it does on a stale cache. It is sent, and those that follow are only counted",
+		klog.FromContext(req.Context()).Info("Sent a write that docs/coverage.md does not list: its effect on a stale cache is unknown. Later ones are only counted",
 			"client", i.client, "verb", info.Verb, "resource", resource, "subresource", info.Subresource)
 	}
 }
