@@ -103,17 +103,21 @@ func restored(o restoration) scenario {
 		number: 23, title: "etcd restored from a snapshot, " + o.title, label: o.label,
 		incidents: []string{"95958", "107457", "118501"},
 		hurts:     o.hurts, rules: []string{ruleEnd, ruleDigest}, mutants: o.mutants, gaps: gaps,
-		options: rig.Options{
-			// A restore may take longer than the 10 s after which a leader that cannot renew its lease ends.
-			KCMArgs: []string{"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s"},
-			Cluster: controlplane.Options{
-				Nodes: controlplane.NodeOptions{Count: restoreNodes},
-				// kwok takes its nodes over again when their leases have run out.
-				NodeLeaseDuration: 8 * time.Second,
-			},
-		},
+		options: restoreOptions(),
 		timeout: 5*time.Minute + o.bound,
 		run:     func(ctx context.Context, r *run) { restore(ctx, r, o) },
+	}
+}
+
+func restoreOptions() rig.Options {
+	return rig.Options{
+		// A restore may take longer than the 10 s after which a leader that cannot renew its lease ends.
+		KCMArgs: []string{"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s"},
+		Cluster: controlplane.Options{
+			Nodes: controlplane.NodeOptions{Count: restoreNodes},
+			// kwok takes its nodes over again when their leases have run out.
+			NodeLeaseDuration: 8 * time.Second,
+		},
 	}
 }
 

@@ -6,14 +6,17 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
@@ -84,6 +87,98 @@ var _ = describe(scenario{
 		gomega.Expect(r.fill(ctx, "third", 1)).To(gomega.Equal(1))
 	},
 })
+
+// A device class is given the name of an extended resource while events of device classes are held. A quota of that resource has
+// room for two devices, and two claims are made; then the quota is touched. Every stock arm knows of no claim that counts,
+// publishes that nothing is used, and two more get in.
+var _ = describe(scenario{
+	number: 33, title: "deviceclasses held: claims up to the quota of an extended resource made, and the quota touched", label: ordinary,
+	hurts: rig.U1, rules: []string{ruleQuotaDevices}, mutants: []without{{"classes-quota", ruleQuotaDevices}}, gaps: []int{15}, idle: true,
+	timeout: 3 * time.Minute,
+	run: func(ctx context.Context, r *run) {
+		quotas := r.Client.CoreV1().ResourceQuotas(metav1.NamespaceDefault)
+		quota := func() *corev1.ResourceQuota {
+			q, err := quotas.Get(ctx, quotaName, metav1.GetOptions{})
+			gomega.Expect(err).NotTo(gomega.HaveOccurred())
+			return q
+		}
+		used := func() int64 { n := quota().Status.Used[quotaDevices]; return n.Value() }
+		class, err := r.Client.ResourceV1().DeviceClasses().Create(ctx, workload.DeviceClass(), metav1.CreateOptions{})
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		r.informed(ctx, deviceClasses, class.ResourceVersion)
+		_, err = quotas.Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: quotaName},
+			Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{quotaDevices: resource.MustParse(fmt.Sprint(quotaClaims))}}}, metav1.CreateOptions{})
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		r.eventually(ctx, "the quota to be counted", func() (bool, error) { _, counted := quota().Status.Used[quotaDevices]; return counted, nil })
+		r.passes(ctx, "a first value to be counted again", time.Now(), proofAge)
+
+		hold := r.inject(faultproxy.Target{Resource: deviceClasses}, faultproxy.Hold{})
+		_, err = r.Client.ResourceV1().DeviceClasses().Patch(ctx, class.Name, types.MergePatchType,
+			fmt.Appendf(nil, `{"spec":{"extendedResourceName":%q}}`, strings.TrimPrefix(string(quotaDevices), corev1.DefaultResourceRequestsPrefix)), metav1.PatchOptions{})
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		// The apiserver, too, learns of the class by a watch: it charges a claim from then on.
+		charged := 0
+		r.eventually(ctx, "claims to be charged", func() (bool, error) {
+			r.claim(ctx, "first", charged)
+			charged++
+			return used() > 0, nil
+		})
+		first := charged
+		for used() < quotaClaims {
+			gomega.Expect(r.claim(ctx, "first", first)).To(gomega.BeTrue())
+			first++
+		}
+		r.passes(ctx, "what was proven before to be too old", time.Now(), proofAge+time.Second)
+		_, err = quotas.Patch(ctx, quotaName, types.MergePatchType, []byte(`{"spec":{"hard":{"configmaps":"100"}}}`), metav1.PatchOptions{})
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		r.eventually(ctx, "the controller to act", func() (bool, error) {
+			_, touched := quota().Status.Hard[corev1.ResourceConfigMaps]
+			return touched, nil
+		})
+		r.figure("used, counted", "%d", used())
+		more := 0
+		for i := range quotaClaims {
+			if r.claim(ctx, "second", i) {
+				more++
+			}
+		}
+		r.proves(hold, 1, proofAge)
+		r.putOff(ctx, "resourcequota", deviceClasses)
+		r.figure("claims beyond the quota", "%d", more)
+		if more > 0 {
+			r.violate(oracle.Violation{Oracle: "S2", Rule: ruleQuotaDevices, Object: quotaName, Time: time.Now(), Detail: fmt.Sprintf("%d more than %d", more, quotaClaims)})
+		}
+		hold.Clear()
+		r.converges(ctx, "all are counted", stepLimit, func() error { return isUsed(used(), int64(first+more)) })
+	},
+})
+
+const (
+	quotaDevices = corev1.ResourceName(corev1.DefaultResourceRequestsPrefix + "e2e.fresh-kcm.io/device")
+	quotaClaims  = 2
+	// ruleQuotaDevices is broken by more claims than a quota of devices has room for.
+	ruleQuotaDevices = "more devices claimed than the quota allows"
+)
+
+var deviceClasses = resourceapi.Resource("deviceclasses")
+
+// claim makes a claim of one device that nobody uses, and says whether the server has admitted it.
+func (r *run) claim(ctx context.Context, group string, i int) bool {
+	ginkgo.GinkgoHelper()
+	claim := workload.DeviceClaim(nameOf(group, i), group, time.Minute)
+	_, err := r.Client.ResourceV1().ResourceClaims(claim.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+	if apierrors.IsForbidden(err) {
+		return false
+	}
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	return true
+}
+
+// informed waits until the KCM's watches of a resource have been handed this version.
+func (r *run) informed(ctx context.Context, resource schema.GroupResource, rv string) {
+	ginkgo.GinkgoHelper()
+	r.eventually(ctx, fmt.Sprintf("the KCM to be told of %s at %s", resource, rv), func() (bool, error) { return r.Told(resource, rv) })
+}
 
 func isUsed(used, want int64) error {
 	if used != want {

@@ -199,6 +199,11 @@ var all = []Mutant{
 		New: "		if known {",
 	},
 	{
+		Name: "classes-quota", Protection: "what a quota of an extended resource has used falls only by device classes that are proven fresh", File: controllers + "resourcequota/prove.go",
+		Old: "		out = append(out, resourceClaims, v1.Resource(\"pods\"), deviceClasses)\n",
+		New: "",
+	},
+	{
 		Name: "rises-disruption", Protection: "more disruptions are allowed only by caches that are proven fresh", File: controllers + "disruption/prove.go",
 		Old: "	if byCache <= before {",
 		New: "	if byCache <= before || true {",
@@ -207,6 +212,11 @@ var all = []Mutant{
 		Name: "orphans-gc", Protection: "dependents are orphaned only if the graph is proven to have all of them", File: controllers + "garbagecollector/garbagecollector.go",
 		Old: "	if gc.dependencyGraphBuilder.held(owner, false, gc.attemptToOrphan) {",
 		New: "	if gc.dependencyGraphBuilder.held(owner, false, gc.attemptToOrphan) && false {",
+	},
+	{
+		Name: "absence-gc", Protection: "an owner that was absent is looked up again after a relist", File: controllers + "garbagecollector/prove.go",
+		Old: "TrustAbsence: gb.absentOwnerCache.trust,",
+		New: "TrustAbsence: func(bool) {},",
 	},
 	{
 		Name: "proof-cronjob", Protection: "a CronJob is proven fresh, or read from the server, before it runs a Job", File: cronJob + "prove.go",

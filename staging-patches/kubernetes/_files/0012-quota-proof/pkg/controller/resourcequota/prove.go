@@ -5,6 +5,8 @@ package resourcequota
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -53,8 +55,16 @@ func replaced(oldObj, newObj interface{}) bool {
 
 // follow tells the store of the cache by which objects of the resource are counted.
 func (qm *QuotaMonitor) follow(resource schema.GroupVersionResource, shared informers.GenericInformer) {
-	if qm.consistencyStore != nil {
-		consistencyutil.Follow(qm.consistencyStore, resource.GroupResource(), shared.Informer().GetStore())
+	if qm.consistencyStore == nil {
+		return
+	}
+	consistencyutil.Follow(qm.consistencyStore, resource.GroupResource(), shared.Informer().GetStore())
+	if resource.GroupResource() != resourceClaims {
+		return
+	}
+	// The registry has an informer of them.
+	if classes, err := qm.informerFactory.ForResource(resourceapi.SchemeGroupVersion.WithResource(deviceClasses.Resource)); err == nil {
+		consistencyutil.Follow(qm.consistencyStore, deviceClasses, classes.Informer().GetStore())
 	}
 }
 
@@ -124,9 +134,19 @@ func (rq *Controller) countedBy(name v1.ResourceName) []schema.GroupResource {
 			continue
 		}
 		out = append(out, evaluator.GroupResource())
-		if evaluator.GroupResource() == resourceapi.Resource("resourceclaims") {
+		if evaluator.GroupResource() == resourceClaims {
 			out = append(out, v1.Resource("pods")) // It looks up the pods that claims were made for.
 		}
 	}
-	return out
+	if extended, ok := strings.CutPrefix(string(name), v1.DefaultResourceRequestsPrefix); ok && strings.Contains(extended, "/") {
+		// Which claims count, if any, a device class says.
+		out = append(out, resourceClaims, v1.Resource("pods"), deviceClasses)
+	}
+	slices.SortFunc(out, func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(out)
 }
+
+var (
+	resourceClaims = resourceapi.Resource("resourceclaims")
+	deviceClasses  = resourceapi.Resource("deviceclasses")
+)
