@@ -36,8 +36,8 @@ type proofs struct {
 	scopes map[schema.GroupVersionResource]scope
 }
 
-// The budget is far above usual use: the monitor makes 2 requests a second, and proofs for decisions at most one
-// for a resource in 2 s. It bounds what many resources at once, or a bug, could cost the server.
+// The budget is far above usual use: the monitor makes 2 requests a second, and decisions that a proof from up to 2 s before will do for make
+// one for a resource in 2 s. It bounds what many resources at once, decisions that need a proof as of the moment, or a bug could cost the server.
 const (
 	proverQPS   = 60
 	proverBurst = 80

@@ -189,6 +189,13 @@ func (r *run) judge(ctx context.Context) {
 	}
 }
 
+// countProofs notes how often Fresh KCM has asked how fresh its caches are.
+func (r *run) countProofs() {
+	if load, err := r.Proofs(); err == nil && load.All > 0 {
+		r.figure("proofs and probes", "%d; once started %.2f a second in %.0f s", load.All, load.PerSecond(), load.Over.Seconds())
+	}
+}
+
 // standing completes the truth and asks the oracles that hold in every run.
 func (r *run) standing(ctx context.Context) error {
 	if err := r.SameKCM(ctx); err != nil {

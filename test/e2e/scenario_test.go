@@ -235,6 +235,7 @@ func (s scenario) runOn(ctx context.Context, v variant) {
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	r := &run{Rig: fixture, idle: s.idle}
 	ginkgo.DeferCleanup(func(ctx context.Context) {
+		r.countProofs()
 		s.report(v, r, time.Since(started), ginkgo.CurrentSpecReport().Failed())
 		if ginkgo.CurrentSpecReport().Failed() || os.Getenv("KEEP") != "" {
 			dir, err := r.Keep()

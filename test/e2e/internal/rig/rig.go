@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
 	"github.com/fresh-kcm/fresh-kcm/test/faultrig"
@@ -51,9 +52,14 @@ type Rig struct {
 	rest   bool
 	binary string
 	forges bool
-	// undeclared are the writes without a rule that were found before the audit log was begun anew.
+	// undeclared are the writes without a rule that were found before the audit log was begun anew, proofs those that were asked for.
 	undeclared []oracle.Violation
+	proofs     oracle.ProofLoad
 }
+
+// mostProofs is how many requests of package freshness there may be a second, besides those that a start has caused and those that the monitor
+// has saved.
+const mostProofs = 3
 
 // UserAgent is how the user agents of all requests of its kube-controller-manager begin.
 func (r *Rig) UserAgent() string {
@@ -113,11 +119,12 @@ func (r *Rig) Again(ctx context.Context) error {
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
-	writes, err := r.Writes()
+	events, err := r.Audit()
 	if err != nil {
 		return err
 	}
-	r.undeclared = append(r.undeclared, oracle.Undeclared(writes)...)
+	r.undeclared = append(r.undeclared, oracle.Undeclared(oracle.Writes(events))...)
+	r.proofs = r.proofs.And(oracle.Proofs(events))
 	return r.audit.Forget(r.Cluster.APIServers()...)
 }
 
@@ -156,9 +163,9 @@ func writeJournal(path string, entries []faultproxy.Entry) error {
 }
 
 // Stop ends the recording and every process. It returns an error, and keeps the evidence, if a kube-controller-manager wrote what package inventory has
-// no rule for, unless the run forges such writes.
+// no rule for, unless the run forges such writes, or if Fresh KCM has asked too often how fresh its caches are.
 func (r *Rig) Stop(ctx context.Context) error {
-	err := r.declared()
+	err := r.promised()
 	if err != nil {
 		dir, kept := r.Keep()
 		err = errors.Join(fmt.Errorf("%w; evidence is kept in %s", err, dir), kept)
@@ -169,14 +176,27 @@ func (r *Rig) Stop(ctx context.Context) error {
 	return errors.Join(err, r.Rig.Stop(ctx))
 }
 
-// declared returns an error if there was a write without a rule.
-func (r *Rig) declared() error {
+// Proofs is how often Fresh KCM has asked so far how fresh its caches are.
+func (r *Rig) Proofs() (oracle.ProofLoad, error) {
+	events, err := r.Audit()
+	return r.proofs.And(oracle.Proofs(events)), err
+}
+
+// promised returns an error if what holds in every run did not.
+func (r *Rig) promised() error {
 	writes, err := r.Writes()
-	if err != nil || r.forges {
+	if err != nil {
 		return err
 	}
-	if undeclared := append(r.undeclared, oracle.Undeclared(writes)...); len(undeclared) > 0 {
+	if undeclared := append(r.undeclared, oracle.Undeclared(writes)...); len(undeclared) > 0 && !r.forges {
 		return fmt.Errorf("%d writes without a rule in package inventory; first: %s", len(undeclared), undeclared[0])
 	}
-	return nil
+	if r.Arm != P || r.binary != "" {
+		return nil
+	}
+	load, err := r.Proofs()
+	if most := mostProofs*load.Over.Seconds() + stalenessmonitor.Burst; err == nil && float64(load.Settled) > most {
+		err = fmt.Errorf("%d proofs and probes in %s without those of a start; %.0f may be", load.Settled, load.Over.Round(time.Second), most)
+	}
+	return err
 }
