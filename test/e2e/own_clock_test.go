@@ -14,6 +14,7 @@ import (
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
@@ -33,14 +34,14 @@ const (
 // else may be marked, and the dead one must be. With the clock ahead every stock arm takes a new node, which has not
 // reported yet, for one that has not in five minutes; with the clock behind it is U0 that is hurt, as without.
 var (
-	_ = describe(skewed("ahead", clockOff, rig.U1))
-	_ = describe(skewed("behind", -clockOff, rig.U0))
+	_ = describe(skewed("ahead", clockOff, rig.U1, "first-probe"))
+	_ = describe(skewed("behind", -clockOff, rig.U0, "lease-proof"))
 )
 
-func skewed(how string, ahead time.Duration, hurts rig.Arm) scenario {
+func skewed(how string, ahead time.Duration, hurts rig.Arm, mutant string) scenario {
 	return scenario{
 		number: 25, title: "KCM clock 5 min " + how, label: long,
-		hurts: hurts, rules: []string{oracle.RuleLiveMarked},
+		hurts: hurts, rules: []string{oracle.RuleLiveMarked}, mutants: []without{{mutant, oracle.RuleLiveMarked}},
 		options: shortTiming.rig(controlplane.NodeOptions{Count: skewedNodes}, append(quickElection, "--kube-api-content-type=application/json")...),
 		idle:    true,
 		timeout: 6 * time.Minute,
@@ -51,7 +52,7 @@ func skewed(how string, ahead time.Duration, hurts rig.Arm) scenario {
 			nodes := r.Cluster.Nodes().Names()
 			r.kill(ctx, shortTiming, nodes[0])
 
-			joined := r.joinSilent(ctx, "late-kubelet")
+			joined := r.joinSilent(ctx, r.Client, "late-kubelet")
 			hold := r.inject(leases, faultproxy.Hold{})
 			began := hold.Stats().Since
 			r.passes(ctx, "its kubelet to start", began, lateKubelet)
@@ -94,9 +95,9 @@ func (r *run) skewKCM(ctx context.Context, ahead time.Duration) *skew.Proxy {
 }
 
 // joinSilent registers a node whose kubelet does not report yet.
-func (r *run) joinSilent(ctx context.Context, name string) string {
+func (r *run) joinSilent(ctx context.Context, client kubernetes.Interface, name string) string {
 	ginkgo.GinkgoHelper()
-	_, err := r.Client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+	_, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelTopologyZone: "zone-a"},
 	}}, metav1.CreateOptions{})
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())

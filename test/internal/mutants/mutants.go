@@ -384,6 +384,11 @@ func (v version) compare(w version) int {
 		New: "	return saved == nil || saved.Spec.RenewTime == nil || saved.Spec.RenewTime.Before(lease.Spec.RenewTime)",
 	},
 	{
+		Name: "first-probe", Protection: "a node that has never reported is judged from when it was first seen", File: "pkg/nodebreaker/nodes.go",
+		Old: "	if age := now.Sub(created.Time); age > maxSkew || age < -maxSkew {",
+		New: "	if age := now.Sub(created.Time); age > maxSkew || age < -maxSkew || true {",
+	},
+	{
 		Name: "detection", Protection: "a cache that lacks what the server has is not called fresh", File: "pkg/stalenessmonitor/probed.go",
 		Old: `	if c.missing != "" && !freshness.Passed(c.stored, c.missing) {`,
 		New: `	if c.missing != "" && !freshness.Passed(c.stored, c.missing) && false {`,

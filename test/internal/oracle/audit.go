@@ -5,6 +5,7 @@ package oracle
 
 import (
 	"slices"
+	"time"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 )
@@ -24,6 +25,30 @@ var writing = []string{"create", "update", "patch", "delete", "deletecollection"
 type Log struct {
 	offsets map[string]int64
 	events  []controlplane.AuditEvent
+	setBack map[string]setBack // by the audit log's path
+}
+
+// setBack is by how much an apiserver's clock was set back, and before when no apiserver would give a time but for that.
+type setBack struct {
+	by     time.Duration
+	before time.Time
+}
+
+// SetBack says that an apiserver's clock was set back just now. What it notes from then on is read as of everybody else's clock, for as long as half
+// of that.
+func (l *Log) SetBack(server *controlplane.APIServer, by time.Duration) {
+	if l.setBack == nil {
+		l.setBack = map[string]setBack{}
+	}
+	l.setBack[server.AuditLogPath()] = setBack{by, time.Now().Add(-by / 2)}
+}
+
+// right returns the time that was, in place of one that a clock gave that was set back.
+func (s setBack) right(t time.Time) time.Time {
+	if t.IsZero() || !t.Before(s.before) {
+		return t
+	}
+	return t.Add(s.by)
 }
 
 // Read returns every event so far, in the order of their timestamps. The result must not be changed.
@@ -34,7 +59,11 @@ func (l *Log) Read(servers ...*controlplane.APIServer) ([]controlplane.AuditEven
 	known := len(l.events)
 	for _, server := range servers {
 		path := server.AuditLogPath()
-		offset, err := controlplane.ReadAudit(path, l.offsets[path], func(e controlplane.AuditEvent) { l.events = append(l.events, e) })
+		clock := l.setBack[path]
+		offset, err := controlplane.ReadAudit(path, l.offsets[path], func(e controlplane.AuditEvent) {
+			e.RequestReceivedTimestamp, e.StageTimestamp = clock.right(e.RequestReceivedTimestamp), clock.right(e.StageTimestamp)
+			l.events = append(l.events, e)
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
+	"github.com/fresh-kcm/fresh-kcm/test/clock"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
 	"github.com/fresh-kcm/fresh-kcm/test/faultrig"
@@ -105,6 +106,16 @@ func (r *Rig) begin(ctx context.Context) (err error) {
 // Audit returns what the apiservers have been asked so far, but by kwok and themselves.
 func (r *Rig) Audit() ([]controlplane.AuditEvent, error) {
 	return r.audit.Read(r.Cluster.APIServers()...)
+}
+
+// SetClockBack sets the clock of an apiserver back, and nobody else's.
+func (r *Rig) SetClockBack(server *controlplane.APIServer, by time.Duration) error {
+	// What it has noted until now must have been read by its clock of before.
+	if _, err := r.Audit(); err != nil {
+		return err
+	}
+	r.audit.SetBack(server, by)
+	return clock.Set(server.PID(), -by)
 }
 
 // Writes returns the writes so far.
