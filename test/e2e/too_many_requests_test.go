@@ -33,7 +33,7 @@ var _ = describe(leasesRefused(21, "429 on watches, lists and live reads of leas
 func leasesRefused(number int, title string, refusal faultproxy.Effect) scenario {
 	return scenario{
 		number: number, title: title, label: long,
-		hurts: rig.U0, rules: []string{oracle.RuleLiveMarked},
+		hurts: rig.U0, rules: []string{oracle.RuleLiveMarked}, mutants: []without{{"lease-proof", oracle.RuleLiveMarked}},
 		options: shortTiming.rig(controlplane.NodeOptions{Count: refusedNodes}), idle: true,
 		timeout: 6 * time.Minute,
 		run: func(ctx context.Context, r *run) {
