@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
@@ -33,7 +34,7 @@ func (s *story) judge(t *testing.T) {
 	t.Logf("judged %d writes; of the DaemonSet's pods %d were created, %d deleted", writes, digest.PodsCreated, digest.PodsDeleted)
 }
 
-// wrong shows that judge can find something: it deletes a pod in the DaemonSet controller's name.
+// wrong shows that judge can find something: it deletes a pod in the DaemonSet controller's name, and asks for what that has no rule for.
 func (s *story) wrong(t *testing.T) {
 	const account = oracle.DaemonSetController
 	token, err := s.client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -45,12 +46,16 @@ func (s *story) wrong(t *testing.T) {
 	agent := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return metav1.IsControlledBy(&p, s.set) })
 	require.NotEqual(t, -1, agent)
 	name := pods.Items[agent].Name
-	require.NoError(t, kubernetes.NewForConfigOrDie(config).CoreV1().Pods(s.set.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	forger := kubernetes.NewForConfigOrDie(config).CoreV1()
+	require.NoError(t, forger.Pods(s.set.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	require.True(t, apierrors.IsForbidden(forger.Secrets(s.set.Namespace).Delete(t.Context(), "secret", metav1.DeleteOptions{})))
 	s.settled(t)
 	violations, _ := s.violations(t)
-	require.Len(t, violations, 1)
+	require.Len(t, violations, 2)
 	require.Equal(t, oracle.RuleUnjustified, violations[0].Rule)
 	require.Contains(t, violations[0].Object, name)
+	require.Equal(t, oracle.RuleUndeclared, violations[1].Rule)
+	require.Contains(t, violations[1].Object, "secret")
 }
 
 // violations are what the oracles find, and in how many writes.
@@ -65,7 +70,7 @@ func (s *story) violations(t *testing.T) ([]oracle.Violation, int) {
 	writes := oracle.Writes(events)
 	none := oracle.Deaths{Nodes: sets.New[string]()}
 	violations := slices.Concat(oracle.Surplus(s.truth), oracle.BehindOwnWrites(s.truth, writes),
-		oracle.Unjustified(s.truth, writes, none, oracle.DaemonSetDeletes, oracle.ReplicaSetDeletes))
+		oracle.Unjustified(s.truth, writes, none, oracle.DaemonSetDeletes, oracle.ReplicaSetDeletes), oracle.Undeclared(writes))
 	violations = slices.DeleteFunc(violations, func(v oracle.Violation) bool {
 		if writer(writes, v.Time) != s.base {
 			return false
