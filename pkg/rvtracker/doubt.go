@@ -118,6 +118,7 @@ func (s *Source) beDoubted(relisted bool) {
 	s.doubted, s.replaced, s.trustedAnyway = true, relisted, false
 	s.doubt = doubt{since: now, at: s.pos(), seq: s.t.fenceSeq, self: relisted}
 	s.relistDue = now.Add(recheck)
+	s.lastFence = time.Time{} // Doubts are spaced, as relists are: the fence is due at once.
 	s.askFence()
 }
 

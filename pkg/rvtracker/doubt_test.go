@@ -247,6 +247,40 @@ func TestAListThatOutrunsTheFenceIsLookedAt(t *testing.T) {
 	}
 }
 
+// Owners of every controller wait for it, and doubts are spaced as relists are.
+func TestTheFenceOfADoubtIsSentAtOnce(t *testing.T) {
+	live := restoredFencer{pods: "62"}
+	b := newBench(t, Options{Fencer: live, OnRewind: func() {}})
+	b.pods.apply("100")
+	b.sets.apply("99")
+	b.source(sets).askFence()
+	b.safety(time.Second) // It fails.
+	require.Equal(t, verdictRewind, b.source(pods).observeFence(b.source(pods).BeginFence(), "62"))
+	live[sets] = "100"
+	b.safety(0)
+	b.sets.relist("99", nil)
+	_, trusted := b.source(sets).Epoch()
+	require.True(t, trusted)
+}
+
+// A fence that another one overtakes which shows a rewind has not failed as one that the server does not answer.
+func TestAFenceThatARewindOvertakesIsSentAgainSoon(t *testing.T) {
+	f := &liveFencer{}
+	b := newBench(t, Options{Fencer: f})
+	s := b.source(pods)
+	b.pods.apply("100")
+	f.f = func(context.Context) (string, error) {
+		s.ObserveFence(s.BeginFence(), "62")
+		return "", errors.New("resource versions went backward")
+	}
+	s.askFence()
+	b.safety(time.Second)
+	f.f = func(context.Context) (string, error) { return "63", nil }
+	calls := f.calls.Load()
+	b.safety(time.Second)
+	require.Equal(t, calls+1, f.calls.Load())
+}
+
 // Whatever MaxWait lets owners do: what a cache shows that was not listed since a rewind proves nothing.
 func TestADoubtedStoreThatIsUsedIsNotTrusted(t *testing.T) {
 	live := restoredFencer{pods: "62", sets: "99"}

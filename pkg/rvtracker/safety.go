@@ -274,7 +274,8 @@ func (t *Tracker) fence(ctx context.Context, f pendingFence) {
 	for _, tok := range f.tokens {
 		tok.src.fencing = false
 		tok.src.unprovable = errors.Is(err, ErrUnprovable)
-		if tok.src.fenceFailed = err != nil; err != nil {
+		// One that was overtaken by another, which has shown a rewind, is no sign that the server does not answer.
+		if tok.src.fenceFailed = err != nil && tok.epoch == tok.src.epoch; err != nil {
 			tok.src.answering = time.Time{}
 		}
 		if err != nil && !tok.src.unprovable && (tok.src.suspects() || !tok.src.usable()) {
