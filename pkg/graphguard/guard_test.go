@@ -335,6 +335,29 @@ func TestABrokenCustomResourceHoldsUpAllOwnersTogether(t *testing.T) {
 	})
 }
 
+// A custom resource whose versions cannot be compared, as those of an aggregated API, holds up no owner for longer than the others do, and counts again
+// once they can.
+func TestVersionsThatCannotBeComparedHoldUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, pods, gadgets)
+		w.says(gadgets, none)
+		for i := range 3 {
+			name, began := fmt.Sprint(i), time.Now()
+			require.False(t, w.proven(name), "of the others a proof is wanted")
+			require.Equal(t, name, <-w.again)
+			require.LessOrEqual(t, time.Since(began), askEvery, name)
+			time.Sleep(time.Minute)
+		}
+		w.says(gadgets, stale)
+		require.False(t, w.proven("compared"))
+		<-w.again
+		time.Sleep(askEvery) // until it was asked about, for that owner
+		require.False(t, w.proven("last"))
+		time.Sleep(5 * time.Second)
+		require.Empty(t, w.again, "it counts again")
+	})
+}
+
 // Many owners cost what one costs.
 func TestManyOwnersShareTheirProofs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

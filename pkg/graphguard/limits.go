@@ -39,6 +39,10 @@ func (g *Guard) over(o *owner, f *followed, now time.Time) bool {
 	if !a.stale.IsZero() && !a.failing.IsZero() && o.since.Sub(a.stale) < limit {
 		return now.Sub(o.since) >= limit
 	}
+	// An API whose versions cannot be compared goes on like that, and must not hold up owners of all others.
+	if f.custom() && a.proof.Outcome == freshness.Unknown && a.proof.Reason == freshness.ReasonIncomparable {
+		return true
+	}
 	if !f.custom() && !a.proof.Hopeless(a.failing) {
 		return now.Sub(o.since) >= rvtracker.OwnerLimits.Unknown
 	}

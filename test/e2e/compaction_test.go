@@ -34,7 +34,7 @@ const compactedNodes = 30
 var _ = describe(scenario{
 	number: 19, title: "compaction and 410 during a hold of the pod watch", label: long,
 	incidents: []string{"etcd-20573"},
-	timed:     true, hurts: rig.U1, rules: []string{ruleWake}, mutants: []without{{"wake", ruleWake}},
+	timed:     true, hurts: rig.U1, rules: []string{ruleWake},
 	options: rig.Options{
 		KCMArgs: quickClient,
 		Cluster: controlplane.Options{
