@@ -102,7 +102,8 @@ var workloads = []Controller{
 		{Verbs: "patch", Resources: "pods/status", Mode: InCode, Why: "It carries the pod's UID."},
 	}},
 	{Name: names.GarbageCollectorController, Client: "generic-garbage-collector", Rules: []Rule{
-		{Verbs: "delete", Resources: "*", Mode: InCode, Preconditions: byUID, Why: "The object and its owners are read live before, and it carries the UID."},
+		{Verbs: "delete", Resources: "*", Mode: InCode, Scenarios: []int{23}, Preconditions: byUID,
+			Why: "The object and its owners are read live before, an owner that was absent again after a relist. It carries the UID."},
 		{Verbs: "patch update", Resources: "*", Mode: Bounded, Scenarios: []int{35},
 			Why: "The graph is proven to have all dependents before they are orphaned or a foreground deletion ends, 5 min at most."},
 	}},
