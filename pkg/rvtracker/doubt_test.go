@@ -255,7 +255,7 @@ func TestTheFenceOfADoubtIsSentAtOnce(t *testing.T) {
 	b.sets.apply("99")
 	b.source(sets).askFence()
 	b.safety(time.Second) // It fails.
-	require.Equal(t, verdictRewind, b.source(pods).observeFence(b.source(pods).BeginFence(), "62"))
+	require.Equal(t, findingRewind, b.source(pods).observeFence(b.source(pods).BeginFence(), "62"))
 	live[sets] = "100"
 	b.safety(0)
 	b.sets.relist("99", nil)
