@@ -36,7 +36,7 @@ const (
 var _ = describe(scenario{
 	number: 56, title: "no watch of pods and nodes can be resumed for 60 s: a NoExecute taint put on and taken off", label: long,
 	incidents: []string{"etcd-20573"},
-	hurts:     rig.U1, rules: []string{oracle.RuleUnjustified}, mutants: []without{{"taint-guard", oracle.RuleUnjustified}}, idle: true,
+	hurts:     rig.U1, rules: []string{oracle.RuleUnjustified}, idle: true,
 	options: rig.Options{KCMArgs: byLists, Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 2}}},
 	timeout: 5 * time.Minute,
 	run: func(ctx context.Context, r *run) {
