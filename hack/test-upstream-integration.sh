@@ -36,19 +36,27 @@ printf '{"Replace": {%s}}\n' "$(IFS=,; echo "${entries[*]}")" >"${out}/overlay/o
 
 echo "--- building the tests of ${#packages[@]} packages for ${selected[*]}"
 paths=("${packages[@]/#/k8s.io/kubernetes/test/integration/}")
-# Without debugging information a binary has 120 MB.
-[[ " ${selected[*]} " == *" stock "* ]] && go test -C hack/tools/upstream -c -ldflags='-s -w' -o "${out}/bin/stock/" "${paths[@]}"
-[[ " ${selected[*]} " == *" o"* ]] && go test -c -ldflags='-s -w' -overlay "${out}/overlay/overlay.json" -o "${out}/bin/patched/" "${paths[@]}"
+# Without debugging information a binary has 120 MB. The tests import modules that nothing else needs: copies of go.mod and go.sum have them.
+compile() { # ARM FOLDER [FLAG...]
+  local module=${out}/module/$1 folder=$2
+  mkdir -p "${module}" && cp "${folder}"/go.{mod,sum} "${module}"
+  go test -C "${folder}" -c -mod=mod -modfile="${module}/go.mod" -ldflags='-s -w' -o "${out}/bin/$1/" "${@:3}" "${paths[@]}"
+}
+[[ " ${selected[*]} " != *" stock "* ]] || compile stock hack/tools/upstream
+[[ " ${selected[*]} " != *" o"* ]] || compile patched . -overlay "${out}/overlay/overlay.json"
 go -C hack/tools/suites build -o "${ROOT}/_output/tools/suites" .
 
 code=$(git log -1 --format=%h -- pkg staging-patches go.mod)
 git diff --quiet HEAD -- pkg staging-patches go.mod || code+=" with changes"
 
-# The tests run in their packages' folders of the published module, which is what they read files of. They
-# look for the apiserver's certificates where the binary was built, and by these two variables without that.
-modules=$(go env GOMODCACHE)
+# The tests run in their packages' folders of the published module, which is what they read files of. They look for the
+# apiserver's certificates where the binary was built, and by these two variables without that. It is a copy, as a server
+# with addresses of its own leaves its certificate there.
 source=$(go -C hack/tools/upstream list -m -f '{{.Dir}}' k8s.io/kubernetes)
-export TEST_SRCDIR=${modules%/*} TEST_WORKSPACE=${modules##*/} PATH="${ROOT}/_output/bin:${PATH}"
+certificates=cmd/kube-apiserver/app/testing/testdata
+export TEST_SRCDIR=${out} TEST_WORKSPACE=source PATH="${ROOT}/_output/bin:${PATH}"
+copy=${out}/source/k8s.io/${source##*/k8s.io/}/${certificates}
+rm -rf "${out}/source" && mkdir -p "${copy}" && cp "${source}/${certificates}"/* "${copy}" && chmod -R u+w "${copy}"
 for package in "${packages[@]}"; do
   for arm in "${selected[@]}"; do
     case ${arm} in
