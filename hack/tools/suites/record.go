@@ -36,6 +36,8 @@ type packageRun struct {
 	Others []other `json:",omitempty"`
 	// Wired are the controllers that got a store of this project.
 	Wired []string `json:",omitempty"`
+	// Note is added by hand: what runs before this one showed that it does not.
+	Note string `json:",omitempty"`
 }
 
 // other is a test that failed or was skipped, or never ended.

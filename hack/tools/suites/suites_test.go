@@ -112,13 +112,14 @@ func fixture(t *testing.T) (*records, *choice) {
 
 func TestPage(t *testing.T) {
 	kept, chosen := fixture(t)
+	kept.Packages["job"]["stock"].Note = "it failed before"
 	var got bytes.Buffer
 	if err := page(&got, kept, chosen); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		"| job | 2 passed, 1 failed (12 s) | not run | 0 passed, 3 failed (13 s, abc) | none asks for one |",
-		"- job, stock: `TestA` failed; alone it failed",
+		"- job, stock: it failed before\n- job, stock: `TestA` failed; alone it failed",
 		"- job, patched, gates on: `TestC` failed; alone it passed",
 		"| [sig-x] Suite | 2 passed, 1 skipped, 1 left out | not run | 1 passed, 1 failed, 1 skipped, 1 left out |",
 		"- `[sig-x] Suite webhook`: needs a pod that answers",
