@@ -264,6 +264,22 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "doubt-at-once", Protection: "the fence that a doubt waits for is sent at once", File: "pkg/rvtracker/doubt.go",
+			Old: "	s.lastFence = time.Time{} // ",
+			New: "	// ",
+		},
+		Package: "pkg/rvtracker", Test: "TestTheFenceOfADoubtIsSentAtOnce",
+	},
+	{
+		Mutant: Mutant{
+			Name: "fence-overtaken", Protection: "a fence that a rewind has overtaken is sent again soon", File: "pkg/rvtracker/safety.go",
+			Old: "err != nil && tok.epoch == tok.src.epoch; err != nil {",
+			New: "err != nil; err != nil {",
+		},
+		Package: "pkg/rvtracker", Test: "TestAFenceThatARewindOvertakesIsSentAgainSoon",
+	},
+	{
+		Mutant: Mutant{
 			Name: "doubt-outlasts", Protection: "a cache that is used because no list comes after a rewind proves nothing", File: "pkg/rvtracker/safety.go",
 			Old: "	s.floor, s.trustedAnyway = version{}, s.outdated || s.doubted\n",
 			New: "	s.floor, s.trustedAnyway, s.doubted = version{}, s.outdated, false\n",
