@@ -30,7 +30,7 @@ const (
 )
 
 // A Deployment is deleted, and then etcd is restored from a snapshot that has it, its ReplicaSet and its pods. The garbage collector
-// remembers for good that the Deployment is absent. Where the pods are listed anew before the ReplicaSet, it reads the ReplicaSet from the
+// remembers for good that the Deployment is absent. Where the pods are relisted before the ReplicaSet, it reads the ReplicaSet from the
 // server, and every stock arm deletes it for the owner that it believes to be absent, and the pods with it. Revisions are bumped, so that
 // nothing shows that etcd was restored but the lists.
 var _ = describe(scenario{
@@ -92,9 +92,7 @@ var _ = describe(scenario{
 			r.inject(faultproxy.Target{Resource: truth.ReplicaSets, Match: informers}, faultproxy.Hold{Lists: true}),
 		}
 		gomega.Expect(r.Cluster.RestoreEtcd(ctx, snapshot, bumped...)).To(gomega.Succeed())
-		r.restartTruth(ctx)
-		gomega.Expect(r.Cluster.Scheduler().Restart(ctx)).To(gomega.Succeed())
-		gomega.Expect(r.Cluster.Kwok().Restart(ctx)).To(gomega.Succeed())
+		r.restartOthers(ctx)
 		gomega.Expect(rig.Wait(ctx, restoreBound, "pods to be relisted", func() (bool, error) {
 			return r.Proxy.Progress(truth.Pods).Delivered.Reached(strconv.FormatInt(left+1, 10))
 		})).To(gomega.Succeed())

@@ -182,11 +182,7 @@ func restore(ctx context.Context, r *run, o restoration) {
 	if fault.Stats().Streams == 0 {
 		r.unproven = append(r.unproven, "no watch of "+o.inFlight.Resource+" was dropped")
 	}
-	r.restartTruth(ctx)
-	// They are no part of the question, and stock upstream and kwok too: a watch resumed from before the
-	// restore tells them nothing until its resource version is passed.
-	gomega.Expect(r.Cluster.Scheduler().Restart(ctx)).To(gomega.Succeed())
-	gomega.Expect(r.Cluster.Kwok().Restart(ctx)).To(gomega.Succeed())
+	r.restartOthers(ctx)
 
 	addLabel(ctx, r, nodes[nodesBefore+nodesLost:nodesBefore+nodesLost+nodesAfter]...)
 	nodesHeld()
@@ -248,6 +244,15 @@ func (r *run) rewindSeen(ctx context.Context, backward bool) {
 		r.violate(oracle.Violation{Oracle: "L", Rule: ruleRewind, Object: "/metrics", Time: time.Now(),
 			Detail: fmt.Sprintf("%v rewinds and %v regressions counted", rewinds, regressions)})
 	}
+}
+
+// restartOthers begins a new record, and restarts the scheduler and kwok. They are no part of the question: a watch resumed from before the
+// restore brings nothing until its resource version is passed.
+func (r *run) restartOthers(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	r.restartTruth(ctx)
+	gomega.Expect(r.Cluster.Scheduler().Restart(ctx)).To(gomega.Succeed())
+	gomega.Expect(r.Cluster.Kwok().Restart(ctx)).To(gomega.Succeed())
 }
 
 // restartTruth begins a new record, of the world after a restore. The old one is judged by then.

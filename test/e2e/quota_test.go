@@ -40,19 +40,9 @@ var _ = describe(scenario{
 	hurts: rig.U1, rules: []string{ruleQuota}, mutants: []without{{"falls-quota", ruleQuota}}, gaps: []int{15}, idle: true,
 	timeout: 3 * time.Minute,
 	run: func(ctx context.Context, r *run) {
-		quotas := r.Client.CoreV1().ResourceQuotas(metav1.NamespaceDefault)
 		pods := r.Client.CoreV1().Pods(metav1.NamespaceDefault)
-		quota := func() *corev1.ResourceQuota {
-			q, err := quotas.Get(ctx, quotaName, metav1.GetOptions{})
-			gomega.Expect(err).NotTo(gomega.HaveOccurred())
-			return q
-		}
-		used := func() int64 { n := quota().Status.Used[corev1.ResourcePods]; return n.Value() }
-		_, err := quotas.Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: quotaName},
-			Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse(fmt.Sprint(quotaHard))}}}, metav1.CreateOptions{})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		began := time.Now()
-		r.eventually(ctx, "the quota to be counted", func() (bool, error) { _, counted := quota().Status.Used[corev1.ResourcePods]; return counted, nil })
+		used := func() int64 { n := r.quota(ctx).Status.Used[corev1.ResourcePods]; return n.Value() }
+		began := r.makeQuota(ctx, corev1.ResourcePods, quotaHard)
 		r.figure("counted at first after", "%v", rounded(time.Since(began)))
 		gomega.Expect(r.fill(ctx, "warm", 1)).To(gomega.Equal(1)) // The watch has brought something.
 		r.told(ctx, truth.Pods)
@@ -63,12 +53,7 @@ var _ = describe(scenario{
 		hold := r.inject(faultproxy.Target{Resource: truth.Pods}, faultproxy.Hold{})
 		gomega.Expect(r.fill(ctx, "first", quotaHard)).To(gomega.Equal(quotaHard))
 		r.passes(ctx, "what was proven before to be too old", time.Now(), proofAge+time.Second)
-		_, err = quotas.Patch(ctx, quotaName, types.MergePatchType, []byte(`{"spec":{"hard":{"configmaps":"100"}}}`), metav1.PatchOptions{})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		r.eventually(ctx, "the controller to act", func() (bool, error) {
-			_, touched := quota().Status.Hard[corev1.ResourceConfigMaps]
-			return touched, nil
-		})
+		r.touchQuota(ctx)
 		r.figure("used, counted", "%d", used())
 		r.fill(ctx, "second", quotaHard)
 		r.proves(hold, quotaHard, proofAge)
@@ -96,20 +81,11 @@ var _ = describe(scenario{
 	hurts: rig.U1, rules: []string{ruleQuotaDevices}, mutants: []without{{"classes-quota", ruleQuotaDevices}}, gaps: []int{15}, idle: true,
 	timeout: 3 * time.Minute,
 	run: func(ctx context.Context, r *run) {
-		quotas := r.Client.CoreV1().ResourceQuotas(metav1.NamespaceDefault)
-		quota := func() *corev1.ResourceQuota {
-			q, err := quotas.Get(ctx, quotaName, metav1.GetOptions{})
-			gomega.Expect(err).NotTo(gomega.HaveOccurred())
-			return q
-		}
-		used := func() int64 { n := quota().Status.Used[quotaDevices]; return n.Value() }
+		used := func() int64 { n := r.quota(ctx).Status.Used[quotaDevices]; return n.Value() }
 		class, err := r.Client.ResourceV1().DeviceClasses().Create(ctx, workload.DeviceClass(), metav1.CreateOptions{})
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		r.informed(ctx, deviceClasses, class.ResourceVersion)
-		_, err = quotas.Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: quotaName},
-			Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{quotaDevices: resource.MustParse(fmt.Sprint(quotaClaims))}}}, metav1.CreateOptions{})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		r.eventually(ctx, "the quota to be counted", func() (bool, error) { _, counted := quota().Status.Used[quotaDevices]; return counted, nil })
+		r.makeQuota(ctx, quotaDevices, quotaClaims)
 		r.passes(ctx, "a first value to be counted again", time.Now(), proofAge)
 
 		hold := r.inject(faultproxy.Target{Resource: deviceClasses}, faultproxy.Hold{})
@@ -129,12 +105,7 @@ var _ = describe(scenario{
 			first++
 		}
 		r.passes(ctx, "what was proven before to be too old", time.Now(), proofAge+time.Second)
-		_, err = quotas.Patch(ctx, quotaName, types.MergePatchType, []byte(`{"spec":{"hard":{"configmaps":"100"}}}`), metav1.PatchOptions{})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		r.eventually(ctx, "the controller to act", func() (bool, error) {
-			_, touched := quota().Status.Hard[corev1.ResourceConfigMaps]
-			return touched, nil
-		})
+		r.touchQuota(ctx)
 		r.figure("used, counted", "%d", used())
 		more := 0
 		for i := range quotaClaims {
@@ -161,6 +132,35 @@ const (
 )
 
 var deviceClasses = resourceapi.Resource("deviceclasses")
+
+// makeQuota makes the quota, waits until it is counted, and returns when it was made.
+func (r *run) makeQuota(ctx context.Context, of corev1.ResourceName, hard int) (made time.Time) {
+	ginkgo.GinkgoHelper()
+	_, err := r.Client.CoreV1().ResourceQuotas(metav1.NamespaceDefault).Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: quotaName},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{of: resource.MustParse(fmt.Sprint(hard))}}}, metav1.CreateOptions{})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	made = time.Now()
+	r.eventually(ctx, "the quota to be counted", func() (bool, error) { _, counted := r.quota(ctx).Status.Used[of]; return counted, nil })
+	return made
+}
+
+func (r *run) quota(ctx context.Context) *corev1.ResourceQuota {
+	ginkgo.GinkgoHelper()
+	q, err := r.Client.CoreV1().ResourceQuotas(metav1.NamespaceDefault).Get(ctx, quotaName, metav1.GetOptions{})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	return q
+}
+
+// touchQuota has the quota limit something else, too, and waits until the controller has published that.
+func (r *run) touchQuota(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	_, err := r.Client.CoreV1().ResourceQuotas(metav1.NamespaceDefault).Patch(ctx, quotaName, types.MergePatchType, []byte(`{"spec":{"hard":{"configmaps":"100"}}}`), metav1.PatchOptions{})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	r.eventually(ctx, "the controller to act", func() (bool, error) {
+		_, touched := r.quota(ctx).Status.Hard[corev1.ResourceConfigMaps]
+		return touched, nil
+	})
+}
 
 // claim makes a claim of one device that nobody uses, and says whether the server has admitted it.
 func (r *run) claim(ctx context.Context, group string, i int) bool {

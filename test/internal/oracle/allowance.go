@@ -35,17 +35,12 @@ const (
 // comes to count no more. A value that goes the other way, or stays, lets nobody do more than before. It needs pods, poddisruptionbudgets
 // and resourcequotas recorded.
 func (w *world) allowancesWronged() (out []Violation) {
-	say := func(l *life, rule string, e truth.Event, detail string) {
-		if detail != "" {
-			out = append(out, Violation{Oracle: "S2", Rule: rule, Object: l.describe(), RV: e.RV, Time: e.Time, Detail: detail})
-		}
-	}
 	for _, l := range w.of(truth.PodDisruptionBudgets) {
 		w.changes(l, "status", func(before, e truth.Event) bool {
 			return e.Type == watch.Modified && budget(e).Status.DisruptionsAllowed > budget(before).Status.DisruptionsAllowed
 		}, func(_, e truth.Event, request *controlplane.AuditEvent) {
 			if By(request) == DisruptionController {
-				say(l, RuleBudgetStatus, e, w.budgetContradicted(budget(e), e, request))
+				out = l.wronged(out, RuleBudgetStatus, e, w.budgetContradicted(budget(e), e, request))
 			}
 		})
 	}
@@ -56,7 +51,7 @@ func (w *world) allowancesWronged() (out []Violation) {
 			return e.Type == watch.Modified && (!known || counted.Cmp(had) < 0)
 		}, func(_, e truth.Event, request *controlplane.AuditEvent) {
 			if By(request) == QuotaController {
-				say(l, RuleQuotaStatus, e, w.quotaContradicted(quota(e), e, request))
+				out = l.wronged(out, RuleQuotaStatus, e, w.quotaContradicted(quota(e), e, request))
 			}
 		})
 	}

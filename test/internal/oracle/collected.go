@@ -61,7 +61,7 @@ func (w *world) deletionsWronged() (out []Violation) {
 				rule, detail = RuleJobRuns, w.runs(before, e, request)
 			}
 			if detail != "" {
-				out = append(out, Violation{Oracle: "S2", Rule: rule, Object: l.describe(), RV: e.RV, Time: e.Time, Detail: detail + ", by " + By(request)})
+				out = l.wronged(out, rule, e, detail+", by "+By(request))
 			}
 		}
 	}

@@ -27,23 +27,18 @@ const (
 
 // statusesWronged judges the statuses of Jobs and CronJobs whose creation is in the record. It needs jobs, cronjobs and pods recorded.
 func (w *world) statusesWronged() (out []Violation) {
-	say := func(l *life, rule string, e truth.Event, detail string) {
-		if detail != "" {
-			out = append(out, Violation{Oracle: "S2", Rule: rule, Object: l.describe(), RV: e.RV, Time: e.Time, Detail: detail})
-		}
-	}
 	anything := func(_, e truth.Event) bool { return e.Type == watch.Modified }
 	for _, l := range w.of(truth.Jobs) {
 		w.changes(l, "status", anything, func(before, e truth.Event, request *controlplane.AuditEvent) {
 			if By(request) == JobController && l.born() {
-				say(l, RuleJobStatus, e, w.jobContradicted(before.Object.(*batchv1.Job), e, request))
+				out = l.wronged(out, RuleJobStatus, e, w.jobContradicted(before.Object.(*batchv1.Job), e, request))
 			}
 		})
 	}
 	for _, l := range w.of(truth.CronJobs) {
 		w.changes(l, "status", anything, func(before, e truth.Event, request *controlplane.AuditEvent) {
 			if By(request) == CronJobController && l.born() {
-				say(l, RuleCronJobStatus, e, w.cronJobContradicted(before.Object.(*batchv1.CronJob), e))
+				out = l.wronged(out, RuleCronJobStatus, e, w.cronJobContradicted(before.Object.(*batchv1.CronJob), e))
 			}
 		})
 	}

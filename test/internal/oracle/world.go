@@ -178,6 +178,14 @@ func (l *life) describe() string {
 	return l.resource.Resource + " " + prefixed(last.Namespace) + last.Name
 }
 
+// wronged adds a violation of S2 by a change of the object, if there is a detail to tell of it.
+func (l *life) wronged(out []Violation, rule string, e truth.Event, detail string) []Violation {
+	if detail == "" {
+		return out
+	}
+	return append(out, Violation{Oracle: "S2", Rule: rule, Object: l.describe(), RV: e.RV, Time: e.Time, Detail: detail})
+}
+
 func prefixed(namespace string) string {
 	if namespace == "" {
 		return ""

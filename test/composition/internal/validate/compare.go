@@ -71,7 +71,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 		}
 	}
 	for i, owner := range Owners(s) {
-		if stock.Robbed[owner.Namespace] || stock.Room[owner.Namespace] {
+		if stock.roomier(owner.Namespace) {
 			continue
 		}
 		for what, n := range ours.Requests[owner] {
@@ -165,7 +165,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 	out = append(out, compareScaling(s, stock, ours)...)
 	out = append(out, compareVolumes(s, stock, ours)...)
 	for owner, was := range stock.Digests {
-		if now := ours.Digests[owner]; now != was && !stock.Robbed[owner.Namespace] && !stock.Room[owner.Namespace] && !onlyOurs(owner, now, was) && ended(stock.Undone[owner]) && ended(ours.Undone[owner]) {
+		if now := ours.Digests[owner]; now != was && !stock.roomier(owner.Namespace) && !onlyOurs(owner, now, was) && ended(stock.Undone[owner]) && ended(ours.Undone[owner]) {
 			add("end state", "%s: not as stock leaves it:\n%s\nstock:\n%s", owner, now, was)
 		}
 	}

@@ -159,6 +159,9 @@ func New(s schedule.Schedule) *Judge {
 	}
 }
 
+// roomier says that harm has given whoever a quota refuses in the namespace more room.
+func (r Record) roomier(namespace string) bool { return r.Robbed[namespace] || r.Room[namespace] }
+
 // Observe is to be told of every request, before and after.
 func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 	j.mu.Lock()

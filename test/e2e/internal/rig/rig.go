@@ -53,7 +53,7 @@ type Rig struct {
 	rest   bool
 	binary string
 	forges bool
-	// undeclared are the writes without a rule that were found before the audit log was begun anew, proofs those that were asked for.
+	// undeclared are the writes without a rule, and proofs the proofs and probes, of the parts of the run before this one.
 	undeclared []oracle.Violation
 	proofs     oracle.ProofLoad
 }
