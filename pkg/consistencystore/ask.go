@@ -83,7 +83,7 @@ func (s *Store) asOf(owner types.NamespacedName, began time.Time, age time.Durat
 func (s *Store) slowProof(owner types.NamespacedName, began time.Time) *putOff {
 	r := s.held.actionOf(owner)
 	if r == nil {
-		if r = s.putOffs[owner]; r == nil || began.Sub(r.ended) > ProofAge {
+		if r = s.putOffs[owner]; r == nil || !r.lasting && began.Sub(r.ended) > ProofAge {
 			return nil
 		}
 	}

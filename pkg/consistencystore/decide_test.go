@@ -188,3 +188,31 @@ func TestACacheOfNowIsProvenAheadOfTheNextReading(t *testing.T) {
 		require.Empty(t, store.ahead)
 	})
 }
+
+// Of many objects that wait for one slow proof most queue for longer than a proof counts as new. Each would have to be proven by itself then.
+func TestALastingDecisionMayQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const claims, work = 100, 50 * time.Millisecond
+		server := &slowServer{takes: 3 * time.Second}
+		store, _ := readingStore(t.Context(), server)
+		store.Follow(pods, server)
+		queue := make(chan string, claims)
+		store.OnReady(func(key string) { queue <- key })
+		for i := range claims {
+			queue <- fmt.Sprintf("claim:ns/%d", i)
+		}
+		began := time.Now()
+		for done := 0; done < claims; {
+			time.Sleep(work)
+			if consistency.Decide(consistency.WithReading(t.Context(), store, <-queue), consistency.Decision{
+				Action: "pods/a/uid", Resource: pods, Lasting: true, Cached: func() bool { return true },
+			}) {
+				done++
+			}
+		}
+		require.LessOrEqual(t, time.Since(began), 2*claims*work+2*server.takes)
+		require.LessOrEqual(t, server.fences.Load(), int32(3))
+		require.Empty(t, store.putOffs)
+		require.Empty(t, store.waiting)
+	})
+}

@@ -59,3 +59,42 @@ func TestQuotaIsMadeWithItsPods(t *testing.T) {
 		})
 	}
 }
+
+// A pod is charged before it is made. A quota that is recalculated in between takes the charge back, for 5 min, as no quota is recalculated
+// for a pod that is made. Stock recalculates a new quota once, when it is made.
+func TestWhatIsBeingMadeStaysCharged(t *testing.T) {
+	for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+		t.Run(string(arm), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := model.New()
+				tr := traffic.Start(server, schedule.Schedule{Nodes: 1})
+				tr.MakeNamespace(tenant)
+				manager, err := arms.Start(context.Background(), arm, server, arms.Flags{Guards: true})
+				require.NoError(t, err)
+				defer func() {
+					tr.End()
+					manager.Stop()
+				}()
+				time.Sleep(10 * time.Second)
+				server.Create(model.Quotas, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: tenant},
+					Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("100")}}})
+				time.Sleep(100 * time.Millisecond)
+				pods := int64(0)
+				for range 20 { // for 4 s, with a pod under way all the time
+					charged := *resource.NewQuantity(pods+1, resource.DecimalSI)
+					require.True(t, model.Change(server, model.Quotas, tenant, tenant, func(q *corev1.ResourceQuota) {
+						require.Contains(t, q.Status.Used, corev1.ResourcePods)
+						q.Status.Used[corev1.ResourcePods] = charged
+					}))
+					time.Sleep(200 * time.Millisecond)
+					server.Create(model.Pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: fmt.Sprint("pod-", pods)}})
+					pods++
+					server.Look(func(truth model.Truth) {
+						used := quotaOf(truth).Used[corev1.ResourcePods]
+						require.EqualValues(t, pods, used.Value())
+					})
+				}
+			})
+		})
+	}
+}

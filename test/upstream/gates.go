@@ -73,11 +73,13 @@ func wire(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("discovery client: %w", err)
 	}
-	w, err := wiring.New(ctx, own, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d)), wiring.NewEvents(ctx, client))
-	if err != nil {
-		return err
-	}
+	mapper, events := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d)), wiring.NewEvents(ctx, client)
+	// Each controller has a term of its own: some tests stop one together with its informers, and start it with others.
 	consistency.SetProvider(func(controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
+		w, err := wiring.New(ctx, own, mapper, events)
+		if err != nil {
+			klog.Fatalf("The controller %s cannot be wired: %v", controller, err)
+		}
 		// To standard error, where hack/tools/suites reads which controllers a test has protected.
 		fmt.Fprintf(os.Stderr, "%s%s\n", WiredPrefix, controller)
 		return w.Store(controller, stores)

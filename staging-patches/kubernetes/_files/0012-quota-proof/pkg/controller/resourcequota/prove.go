@@ -106,8 +106,9 @@ func (rq *Controller) keepUnproven(ctx context.Context, resourceQuota *v1.Resour
 	return waits && !rises
 }
 
-// countAgain counts what is published for the first time once more now, as the proof took time, and soon after. Until its first value is
-// published the apiserver lets in what it does not charge, and no quota is recalculated for an object that is made.
+// countAgain counts what is published for the first time once more now, as the proof took time, and has the quota recalculated soon after
+// if there are more objects than it says. Until its first value is published the apiserver lets in what it does not charge, and no quota
+// is recalculated for an object that is made.
 func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.ResourceList, first []v1.ResourceName) {
 	if len(first) == 0 || !consistencyutil.Proves(rq.consistencyStore) {
 		return
@@ -122,8 +123,30 @@ func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.Resou
 	}
 	if key, err := controller.KeyFunc(resourceQuota); err == nil {
 		// A retry would come in the place of what was to be added to the queue later.
-		time.AfterFunc(countedAgain, func() { rq.queue.Add(key) })
+		time.AfterFunc(countedAgain, func() {
+			if rq.isShort(resourceQuota.Namespace, resourceQuota.Name) {
+				rq.queue.Add(key)
+			}
+		})
 	}
+}
+
+// isShort reports whether there are more objects than the quota says. Fewer there are while one is made, which is charged first: to
+// recalculate then would take its charge back.
+func (rq *Controller) isShort(namespace, name string) bool {
+	rq.workerLock.RLock()
+	defer rq.workerLock.RUnlock()
+	q, err := rq.rqLister.ResourceQuotas(namespace).Get(name)
+	if err != nil {
+		return false
+	}
+	now, _ := quota.CalculateUsage(namespace, q.Spec.Scopes, q.Spec.Hard, rq.registry, q.Spec.ScopeSelector)
+	for name, value := range now {
+		if used, known := q.Status.Used[name]; known && value.Cmp(used) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // countedBy are the resources of which the value is a sum.
