@@ -136,15 +136,15 @@ func TestSeriesOfStatefulSetsThatAreGone(t *testing.T) {
 				})
 				families, err := legacyregistry.DefaultGatherer.Gather()
 				require.NoError(t, err)
-				kept := map[string]int{}
+				left := map[string]int{}
 				for _, family := range families {
 					for _, series := range family.GetMetric() {
 						if slices.ContainsFunc(series.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == gone.Name }) {
-							kept[family.GetName()]++
+							left[family.GetName()]++
 						}
 					}
 				}
-				require.Equal(t, map[string]int{"statefulset_controller_statefulset_max_unavailable": 1, "statefulset_controller_statefulset_unavailable_replicas": 1}, kept)
+				require.Equal(t, map[string]int{"statefulset_controller_statefulset_max_unavailable": 1, "statefulset_controller_statefulset_unavailable_replicas": 1}, left)
 			})
 		})
 	}
