@@ -6,6 +6,7 @@ package consistencystore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -31,6 +33,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/servicecidrs"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 	"k8s.io/kubernetes/pkg/controller/volume/vacprotection"
+	"k8s.io/kubernetes/pkg/registry/core/service/ipallocator"
 	volumeutil "k8s.io/kubernetes/pkg/volume/util"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
@@ -107,6 +110,56 @@ func TestFinalizersWaitForProofsOfWhatMayUseTheObject(t *testing.T) {
 				}
 				t.Run(kind+", "+resource.Resource+" "+name, func(t *testing.T) { k.test(t, proofs, one.held) })
 			}
+		}
+	}
+}
+
+// Of two ServiceCIDRs with one range that are deleted at the same time each counts as having the addresses of the other, though nothing is stale: both
+// are gone then, and their addresses belong to none. One alone stays.
+func TestServiceCIDRsOfOneRangeThatAreDeletedTogether(t *testing.T) {
+	k := protectedKinds()["ServiceCIDR"]
+	for _, proofs := range []map[schema.GroupResource]freshness.Proof{nil, {k.resources[0]: fresh, k.resources[1]: fresh}} {
+		for cidrs, gone := range map[int]int{1: 0, 2: 2} {
+			t.Run(fmt.Sprintf("%d, stock %t", cidrs, proofs == nil), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithCancel(t.Context())
+					consistency.SetProvider(func(controller string, caches map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
+						if proofs == nil {
+							return consistency.NewNoopConsistencyStore()
+						}
+						store := passStore(ctx, nil, caches)
+						store.name, store.prover = controller, &answers{Prover: &proofTimes{proofs: proofs, store: store}}
+						return store
+					})
+					t.Cleanup(func() { consistency.SetProvider(nil) })
+					client := fake.NewClientset(&networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: "10.200.0.7", Labels: map[string]string{
+						networkingv1.LabelIPAddressFamily: "IPv4", networkingv1.LabelManagedBy: ipallocator.ControllerName,
+					}}})
+					for i := range cidrs {
+						cidr := k.object.DeepCopyObject().(*networkingv1.ServiceCIDR)
+						cidr.Name, cidr.UID, cidr.Finalizers = fmt.Sprint("cidr-", i), types.UID(fmt.Sprint("uid-", i)), []string{k.finalizer}
+						cidr.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+						require.NoError(t, client.Tracker().Add(cidr))
+					}
+					factory := informers.NewSharedInformerFactory(client, 0)
+					start, err := k.run(ctx, client, factory)
+					require.NoError(t, err)
+					factory.Start(ctx.Done())
+					factory.WaitForCacheSync(ctx.Done())
+					go start()
+					time.Sleep(5 * time.Minute)
+					taken := 0
+					for _, action := range client.Actions() {
+						if p, ok := action.(k8stesting.PatchAction); ok && strings.Contains(string(p.GetPatch()), "$deleteFromPrimitiveList/finalizers") {
+							taken++
+						}
+					}
+					require.Equal(t, gone, taken)
+					cancel()
+					factory.Shutdown()
+					time.Sleep(10 * time.Minute)
+				})
+			})
 		}
 	}
 }

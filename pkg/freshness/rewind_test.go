@@ -105,6 +105,30 @@ func TestRewind(t *testing.T) {
 	}
 }
 
+// A restore that no read asks about before the versions have outgrown the old ones is not seen.
+func TestARestoreThatVersionsHaveOutgrown(t *testing.T) {
+	for name, tc := range map[string]struct {
+		since   int
+		rewinds int
+	}{
+		"asked about before": {since: 10, rewinds: 1},
+		"outgrown":           {since: 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &counted{}
+			inWorld(t, Options{Metrics: m}, func(w *world) {
+				w.api.bump(50)
+				require.True(w, w.prove(time.Now()).Fresh())
+				w.api.restore(105) // The store has what came after that.
+				w.api.bump(tc.since)
+				time.Sleep(time.Second)
+				w.takeFence()
+				require.Equal(w, tc.rewinds, m.rewinds)
+			})
+		})
+	}
+}
+
 func TestRewindFoundByTheStoresRV(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		w.api.restore(105)

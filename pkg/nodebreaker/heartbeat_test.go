@@ -102,6 +102,37 @@ func TestClockSet(t *testing.T) {
 	}
 }
 
+// A node whose clock is set back while resource versions go backward, as etcd is restored, looks like one whose lease is from before that: it is
+// marked although it lives, unless its versions outgrow the old ones in time. With either alone it is not.
+func TestClockSetBackWhileEtcdIsRestored(t *testing.T) {
+	for title, tc := range map[string]struct {
+		back     time.Duration
+		restored bool
+		marked   bool
+	}{
+		"both":              {10 * time.Minute, true, true},
+		"the clock alone":   {10 * time.Minute, false, false},
+		"the restore alone": {0, true, false},
+	} {
+		t.Run(title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t)
+				s.rv, s.skews = 100_000, map[int]time.Duration{}
+				l := run(t, s, 2, nil, 4*time.Minute, func(now time.Duration) {
+					if now == time.Minute {
+						s.skews[0] = -tc.back
+						if tc.restored {
+							s.rv = 1000
+						}
+					}
+				})
+				require.Equal(t, tc.marked, !l.nodes[name(0)].markedAt.IsZero())
+				require.True(t, l.nodes[name(1)].markedAt.IsZero(), "one whose clock is right")
+			})
+		})
+	}
+}
+
 // What is older is no heartbeat: a dead node is marked in time although the cache shows other renewTimes of it, from
 // before, again and again. Its clock was ahead and had been corrected, so that the old ones are the later ones, too.
 func TestOldLeasesAreNoHeartbeats(t *testing.T) {

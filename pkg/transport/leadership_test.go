@@ -60,6 +60,37 @@ func TestOnlyTheLeaderWrites(t *testing.T) {
 	})
 }
 
+// slow is a wire on which a request takes a while, unless it is taken back.
+type slow struct {
+	by      time.Duration
+	arrived *bool
+}
+
+func (s slow) RoundTrip(req *http.Request) (*http.Response, error) {
+	select {
+	case <-time.After(s.by):
+		*s.arrived = true
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	}
+}
+
+// A request that has been sent while the lease held reaches the server whenever it likes: it is neither taken back nor refused when the lease runs out.
+func TestWhatWasSentBeforeTheLeaseRanOutIsNotRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lease := &heldLease{renewed: time.Now()}
+		arrived := false
+		wire := slow{time.Minute, &arrived} // The process is paused meanwhile, or the network.
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "https://server/api/v1/namespaces/ns/pods/a", nil)
+		require.NoError(t, err)
+		_, err = leaderOnly{wire, "", Lease{lease, 15 * time.Second}}.RoundTrip(req)
+		require.NoError(t, err)
+		require.True(t, arrived)
+		require.Greater(t, sinceRenewal(lease.renewed, time.Now()), 15*time.Second)
+	})
+}
+
 // A machine's sleep counts in the wall clock only.
 func TestTheLeaseRunsOutByEitherClock(t *testing.T) {
 	renewed := time.Now()

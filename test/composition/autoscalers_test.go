@@ -7,11 +7,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
 )
@@ -32,6 +34,39 @@ func TestReplicasUnderLoadAreNotLowered(t *testing.T) {
 	require.NotEmpty(t, stock.Unjustified)
 	require.Equal(t, validate.Lowered, stock.Unjustified[0].Rule)
 	require.Empty(t, ours.Unjustified)
+}
+
+// Pods become ready while pods are not seen, and then the load is four times what they are for: the replicas are raised at once, without a proof, but to
+// fewer than are needed, because few of the pods that are ready are seen. On stock, too.
+func TestReplicasAreRaisedByThePodsThatAreSeen(t *testing.T) {
+	const load, held, shown = 150 * time.Second, 110 * time.Second, 200 * time.Second
+	s := schedule.Schedule{Nodes: 2,
+		Autoscalers: []schedule.Autoscaler{{Name: "loaded", Kind: "ReplicaSet", Metric: schedule.ByValue, Least: 1, Most: 50, Replicas: 3, Load: 3 * schedule.TargetLoad, Late: 20 * time.Second}},
+		Steps: []schedule.Step{
+			{At: 100 * time.Second, Action: schedule.SetLoad, Target: "loaded", N: 10 * schedule.TargetLoad},
+			{At: load, Action: schedule.SetLoad, Target: "loaded", N: 40 * schedule.TargetLoad},
+		}}
+	for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+		t.Run(string(arm), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				server, f, tr, _ := start(t, arm, s)
+				for _, step := range s.Steps {
+					tr.After(step.At, func() { tr.Do(step) })
+				}
+				tr.After(held, func() { f.Do(schedule.Step{Action: schedule.Hold, Target: "pods", For: shown - held}, tr.After) })
+				at := func(d time.Duration) (n int) {
+					time.Sleep(time.Until(began.Add(d)))
+					server.Look(func(truth model.Truth) { n = replicasOf(truth, "loaded") })
+					return n
+				}
+				raised := at(shown)
+				require.Greater(t, raised, 10)
+				require.Less(t, raised, 20, "what it may be raised to at once")
+				require.Equal(t, 40, at(shown+2*time.Minute))
+			})
+		})
+	}
 }
 
 // Random histories of autoscalers: ours lowers no replicas that are needed, and raises them as soon.

@@ -4,12 +4,17 @@
 package composition
 
 import (
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
 )
 
@@ -76,6 +81,32 @@ func TestOrphansOfAnEndedWatch(t *testing.T) {
 	require.Empty(t, stock.Unjustified)
 	require.Empty(t, ours.Unjustified)
 	require.Less(t, longest(ours.Lingering["family"]), 45*time.Second)
+}
+
+// Without the monitor nobody notices that the event of a dependent was lost: its owner waits to be orphaned for as long as for a cache that is stale.
+func TestOrphanWhoseEventWasLost(t *testing.T) {
+	for i, lost := range []string{"configmaps", "widgets"} {
+		for monitor, least := range map[bool]time.Duration{true: 0, false: []time.Duration{5 * time.Minute, time.Minute}[i]} {
+			t.Run(fmt.Sprintf("%s, monitor %t", lost, monitor), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := schedule.Schedule{Nodes: 2, Monitor: monitor, Families: []schedule.Family{{Kind: "ReplicaSet", Name: "family", ConfigMaps: 1, Widgets: 1}}}
+					server, f, tr, _ := start(t, arms.Ours, s)
+					time.Sleep(time.Minute)
+					f.Do(schedule.Step{Action: schedule.LoseEvent, Target: lost, For: time.Second}, tr.After)
+					tr.Do(schedule.Step{Action: schedule.AddDependent, Target: "family", N: i})
+					time.Sleep(5 * time.Second)
+					tr.Do(schedule.Step{Action: schedule.RemoveOwner, Target: "family", N: 2})
+					deleted := time.Now()
+					for gone := false; !gone && time.Since(deleted) < 10*time.Minute; {
+						time.Sleep(time.Second)
+						server.Look(func(truth model.Truth) { gone = truth.Get(model.ReplicaSets, traffic.Namespace, "family") == nil })
+					}
+					require.GreaterOrEqual(t, time.Since(deleted), least)
+					require.Less(t, time.Since(deleted), least+50*time.Second)
+				})
+			})
+		}
+	}
 }
 
 // A ReplicaSet whose pods are not seen is not gone before them where its deletion is to wait for them, as on stock.

@@ -12,9 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
 )
 
 // cronJobSeeds are those that run unless CRONJOB_SEEDS says how many.
@@ -74,6 +76,32 @@ func TestCronJobFindsTheJobWhoseAnswerWasLost(t *testing.T) {
 			require.Equal(t, stock.Requests[owner]["delete jobs"], ours.Requests[owner]["delete jobs"])
 			require.Empty(t, stock.Unjustified)
 			require.Empty(t, ours.Unjustified)
+		})
+	}
+}
+
+// A Job that has finished unseen is one that runs by the cache: under Forbid it holds up the next run until the cache shows its end, and under Replace it
+// is deleted. On stock, too.
+func TestCronJobWhoseJobFinishedUnseen(t *testing.T) {
+	const held, shown = 65 * time.Second, 150 * time.Second // The Job of the first minute ends between them.
+	for policy, tc := range map[string]struct {
+		least, most time.Duration // when the run of the second minute is made
+		deleted     bool
+	}{
+		"Forbid":  {shown, shown + 10*time.Second, false},
+		"Replace": {2 * time.Minute, 2*time.Minute + 10*time.Second, true},
+	} {
+		t.Run(policy, func(t *testing.T) {
+			s := schedule.Schedule{Nodes: 2, Settle: time.Minute, CronJobs: []schedule.CronJob{{Name: "cronjob", Policy: policy, Keep: 10}},
+				Steps: []schedule.Step{{At: held, Action: schedule.Hold, Target: "jobs", For: shown - held}}}
+			owner := model.Owner{Kind: "CronJob", NamespacedName: types.NamespacedName{Namespace: traffic.Namespace, Name: "cronjob"}}
+			stock, ours := both(t, s)
+			for arm, r := range map[arms.Arm]validate.Record{arms.Stock: stock, arms.Ours: ours} {
+				require.Contains(t, r.Runs[owner], 2*time.Minute, arm)
+				require.GreaterOrEqual(t, r.Runs[owner][2*time.Minute], tc.least, arm)
+				require.Less(t, r.Runs[owner][2*time.Minute], tc.most, arm)
+				require.Equal(t, tc.deleted, r.Requests[owner]["delete jobs"] > 0, arm)
+			}
 		})
 	}
 }

@@ -98,3 +98,28 @@ func TestWhatIsBeingMadeStaysCharged(t *testing.T) {
 		})
 	}
 }
+
+// What a budget allowed before the cache of pods became stale stays allowed until the budget is looked at again, as on stock.
+func TestEvictionsStayAllowedWhilePodsAreNotSeen(t *testing.T) {
+	const held = time.Minute
+	for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+		t.Run(string(arm), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server, f, tr, _ := start(t, arm, schedule.Schedule{Nodes: 2,
+					Tenants: []schedule.Tenant{{Name: tenant, Pods: 4, Hard: 5}}, Budgets: []schedule.Budget{{Over: tenant, MinAvailable: 3}}})
+				allowed := func() (n int32) {
+					server.Look(func(truth model.Truth) { n = budgetOf(truth).DisruptionsAllowed })
+					return n
+				}
+				time.Sleep(time.Minute)
+				require.EqualValues(t, 1, allowed())
+				f.Do(schedule.Step{Action: schedule.Hold, Target: "pods", For: held}, tr.After)
+				tr.Do(schedule.Step{Action: schedule.EndPods, Target: tenant, N: 1})
+				time.Sleep(held - time.Second)
+				require.EqualValues(t, 1, allowed(), "one eviction too many")
+				time.Sleep(5 * time.Second)
+				require.Zero(t, allowed(), "once the cache has caught up")
+			})
+		})
+	}
+}

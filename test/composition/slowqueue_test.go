@@ -7,11 +7,16 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
 )
 
@@ -134,4 +139,34 @@ func TestDeletionBehindLateEvents(t *testing.T) {
 	t.Run("more pods than are read", func(t *testing.T) {
 		try(t, "ReplicaSet", 120, "pods", schedule.Step{Action: schedule.Scale, N: 119}, lag+6*time.Second)
 	})
+}
+
+// A DaemonSet of five nodes rolls while each read of a resource takes 10 s: its deletions wait for reads of what they depend on. Stock's do not.
+func TestDaemonSetRollsWhileReadsAreSlow(t *testing.T) {
+	for slow, took := range map[string]map[arms.Arm]time.Duration{
+		"pods":                {arms.Stock: 8 * time.Second, arms.Ours: 33 * time.Second},
+		"controllerrevisions": {arms.Stock: 8 * time.Second, arms.Ours: 47 * time.Second},
+		"daemonsets":          {arms.Stock: 8 * time.Second, arms.Ours: 9 * time.Second},
+	} {
+		for arm, want := range took {
+			t.Run(fmt.Sprintf("%s, %s", slow, arm), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := schedule.Schedule{Nodes: 5, Monitor: true, Owners: []schedule.Owner{{Kind: "DaemonSet", Name: "rolled", Replicas: 5}}}
+					server, f, tr, _ := start(t, arm, s)
+					time.Sleep(time.Minute)
+					f.Do(schedule.Step{Action: schedule.SlowReads, Target: slow, Delay: 10 * time.Second, For: time.Hour}, tr.After)
+					tr.Do(schedule.Step{Action: schedule.Roll, Target: "rolled"})
+					began := time.Now()
+					for done := false; !done; {
+						time.Sleep(100 * time.Millisecond)
+						server.Look(func(truth model.Truth) {
+							set := truth.Get(model.DaemonSets, traffic.Namespace, "rolled").(*appsv1.DaemonSet)
+							done = set.Status.ObservedGeneration == set.Generation && set.Status.UpdatedNumberScheduled == 5 && set.Status.NumberAvailable == 5
+						})
+					}
+					require.InDelta(t, want, time.Since(began), float64(time.Second))
+				})
+			})
+		}
+	}
 }

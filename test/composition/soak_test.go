@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -116,6 +117,37 @@ func troubles(round int) []schedule.Step {
 		)
 	}
 	return steps
+}
+
+// Upstream keeps two series of each StatefulSet that ever was, and so do we.
+func TestSeriesOfStatefulSetsThatAreGone(t *testing.T) {
+	for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+		t.Run(string(arm), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				legacyregistry.Reset()
+				gone := schedule.Owner{Kind: "StatefulSet", Name: "gone", Replicas: 2}
+				server, _, tr, _ := start(t, arm, schedule.Schedule{Nodes: 2, Owners: []schedule.Owner{gone}})
+				time.Sleep(time.Minute)
+				tr.Remove(gone)
+				time.Sleep(soakRest)
+				server.Look(func(truth model.Truth) {
+					require.Empty(t, truth.List(model.StatefulSets))
+					require.Empty(t, truth.List(model.Pods))
+				})
+				families, err := legacyregistry.DefaultGatherer.Gather()
+				require.NoError(t, err)
+				left := map[string]int{}
+				for _, family := range families {
+					for _, series := range family.GetMetric() {
+						if slices.ContainsFunc(series.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == gone.Name }) {
+							left[family.GetName()]++
+						}
+					}
+				}
+				require.Equal(t, map[string]int{"statefulset_controller_statefulset_max_unavailable": 1, "statefulset_controller_statefulset_unavailable_replicas": 1}, left)
+			})
+		})
+	}
 }
 
 // forgotten are what there was something of to forget, or the test tests nothing.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
@@ -188,5 +189,34 @@ func TestTheOutcomeOfAWriteCannotBeProven(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		require.Empty(t, manager.Waits())
 		require.Equal(t, 20, pods())
+	})
+}
+
+// A Deployment that recreates makes its first ReplicaSet, and is rolled back by the annotation of extensions/v1beta1, though nothing can be proven.
+func TestADeploymentGoesBackAndBeginsWithoutAProof(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := schedule.Schedule{Nodes: 2, Owners: []schedule.Owner{{Kind: "Deployment", Name: "rolled", Replicas: 3, Recreate: true}}}
+		server, f, tr, manager := start(t, arms.Ours, s)
+		spec := func() (of appsv1.DeploymentSpec) {
+			server.Look(func(truth model.Truth) {
+				of = truth.Get(model.Deployments, traffic.Namespace, "rolled").(*appsv1.Deployment).Spec
+			})
+			return of
+		}
+		time.Sleep(time.Minute)
+		first := spec().Template.Spec.Containers[0].Image
+		tr.Do(schedule.Step{Action: schedule.Roll, Target: "rolled"})
+		time.Sleep(unprovenFrom)
+		require.NotEqual(t, first, spec().Template.Spec.Containers[0].Image)
+		f.Do(schedule.Step{Action: schedule.Unprovable, For: unproven}, tr.After)
+		model.Change(server, model.Deployments, traffic.Namespace, "rolled", func(d *appsv1.Deployment) {
+			metav1.SetMetaDataAnnotation(&d.ObjectMeta, appsv1.DeprecatedRollbackTo, "1")
+		})
+		time.Sleep(10 * time.Second)
+		require.Equal(t, first, spec().Template.Spec.Containers[0].Image)
+		require.Len(t, manager.Waits(), 1, "its pods of before wait for a proof")
+		tr.Make(schedule.Owner{Kind: "Deployment", Name: "begins", Replicas: 3, Recreate: true})
+		time.Sleep(10 * time.Second)
+		server.Look(func(truth model.Truth) { require.Equal(t, 3, podsOf(truth, of("begins"))) })
 	})
 }

@@ -37,7 +37,7 @@ const (
 // while they come in.
 var _ = describe(scenario{
 	number: 16, title: "client resumes on an apiserver that lags behind the one before", label: long,
-	hurts: rig.U0, rules: []string{oracle.RuleStatusBehindPods},
+	hurts: rig.U0, rules: []string{oracle.RuleStatusBehindPods}, mutants: []without{{"own-writes", oracle.RuleSurplus}},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: resumedNodes}, APIServers: 2}},
 	timeout: 5 * time.Minute,
 	run: func(ctx context.Context, r *run) {

@@ -140,15 +140,15 @@ func (r *run) marked(ctx context.Context, what string, timing nodeTiming, known 
 	for _, node := range nodes {
 		at, ok := marks[node]
 		violation := oracle.Violation{Oracle: "L", Object: node, Time: at}
-		if !ok {
-			violation.Rule, violation.Time = ruleUnmarked, time.Now()
-			violation.Detail = fmt.Sprintf("silent for %v", rounded(time.Since(last[node])))
-			r.violate(violation)
-			continue
-		}
 		since := last[node]
 		if known.After(since) {
 			since = known
+		}
+		if !ok {
+			violation.Rule, violation.Time = ruleUnmarked, time.Now()
+			violation.Detail = fmt.Sprintf("it could be known for %v", rounded(time.Since(since)))
+			r.violate(violation)
+			continue
 		}
 		slowest = max(slowest, at.Sub(since))
 		if at.Sub(since) > timing.bound() {

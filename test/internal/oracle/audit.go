@@ -25,30 +25,30 @@ var writing = []string{"create", "update", "patch", "delete", "deletecollection"
 type Log struct {
 	offsets map[string]int64
 	events  []controlplane.AuditEvent
-	setBack map[string]setBack // by the audit log's path
+	clocks  map[string]setClock // by the audit log's path
 }
 
-// setBack is by how much an apiserver's clock was set back, and before when no apiserver would give a time but for that.
-type setBack struct {
-	by     time.Duration
-	before time.Time
+// setClock is by how much an apiserver's clock was set ahead, or back if that is negative, and a time between those that it gave before and after.
+type setClock struct {
+	ahead   time.Duration
+	between time.Time
 }
 
-// SetBack says that an apiserver's clock was set back just now. What it notes from then on is read as of everybody else's clock, for as long as half
-// of that.
-func (l *Log) SetBack(server *controlplane.APIServer, by time.Duration) {
-	if l.setBack == nil {
-		l.setBack = map[string]setBack{}
+// SetClock says that an apiserver's clock was set just now. What it notes from then on is read as of everybody else's clock, for as long as half of
+// that.
+func (l *Log) SetClock(server *controlplane.APIServer, ahead time.Duration) {
+	if l.clocks == nil {
+		l.clocks = map[string]setClock{}
 	}
-	l.setBack[server.AuditLogPath()] = setBack{by, time.Now().Add(-by / 2)}
+	l.clocks[server.AuditLogPath()] = setClock{ahead, time.Now().Add(ahead / 2)}
 }
 
-// right returns the time that was, in place of one that a clock gave that was set back.
-func (s setBack) right(t time.Time) time.Time {
-	if t.IsZero() || !t.Before(s.before) {
+// right returns the time that was, in place of one that a clock gave that was set.
+func (s setClock) right(t time.Time) time.Time {
+	if t.IsZero() || s.ahead == 0 || t.Before(s.between) == (s.ahead > 0) {
 		return t
 	}
-	return t.Add(s.by)
+	return t.Add(-s.ahead)
 }
 
 // Read returns every event so far, in the order of their timestamps. The result must not be changed.
@@ -59,7 +59,7 @@ func (l *Log) Read(servers ...*controlplane.APIServer) ([]controlplane.AuditEven
 	known := len(l.events)
 	for _, server := range servers {
 		path := server.AuditLogPath()
-		clock := l.setBack[path]
+		clock := l.clocks[path]
 		offset, err := controlplane.ReadAudit(path, l.offsets[path], func(e controlplane.AuditEvent) {
 			e.RequestReceivedTimestamp, e.StageTimestamp = clock.right(e.RequestReceivedTimestamp), clock.right(e.StageTimestamp)
 			l.events = append(l.events, e)

@@ -108,14 +108,14 @@ func (r *Rig) Audit() ([]controlplane.AuditEvent, error) {
 	return r.audit.Read(r.Cluster.APIServers()...)
 }
 
-// SetClockBack sets the clock of an apiserver back, and nobody else's.
-func (r *Rig) SetClockBack(server *controlplane.APIServer, by time.Duration) error {
+// SetClock sets the clock of an apiserver ahead, or back if that is negative, and nobody else's.
+func (r *Rig) SetClock(server *controlplane.APIServer, ahead time.Duration) error {
 	// What it has noted until now must have been read by its clock of before.
 	if _, err := r.Audit(); err != nil {
 		return err
 	}
-	r.audit.SetBack(server, by)
-	return clock.Set(server.PID(), -by)
+	r.audit.SetClock(server, ahead)
+	return clock.Set(server.PID(), ahead)
 }
 
 // Writes returns the writes so far.
