@@ -65,25 +65,35 @@ func ask(wait time.Duration, resources []schema.GroupResource, prove func(schema
 }
 
 // asOf is the time that proofs must reach for a reconcile that began then: age before that, or, if its owner has waited for slow
-// proofs until now, the time of those. Newer ones would take as long again.
+// proofs until now, the time of those. Newer ones would take as long again. If it has queued since, others' proofs serve it that are as old as
+// its own were when they came: else each of many that queue would wait for a proof of its own.
 func (s *Store) asOf(owner types.NamespacedName, began time.Time, age time.Duration) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	asOf := began.Add(-age)
-	if asOf.Before(s.since) {
-		asOf = s.since
+	if r := s.slowProof(owner, began); r != nil {
+		asOf = earlier(asOf, r.asOf)
+	} else if r := s.putOffs[owner]; r != nil && !r.asOf.IsZero() {
+		asOf = earlier(asOf, began.Add(r.asOf.Sub(r.ended)))
 	}
-	if r := s.slowProof(owner, began); r != nil && r.asOf.Before(asOf) {
-		return r.asOf
+	if asOf.Before(s.since) {
+		return s.since
 	}
 	return asOf
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // slowProof is the wait for slow proofs that preceded a reconcile which began then, nil if there is none. mu must be held.
 func (s *Store) slowProof(owner types.NamespacedName, began time.Time) *putOff {
 	r := s.held.actionOf(owner)
 	if r == nil {
-		if r = s.putOffs[owner]; r == nil || !r.lasting && began.Sub(r.ended) > ProofAge {
+		if r = s.putOffs[owner]; r == nil || began.Sub(r.ended) > ProofAge {
 			return nil
 		}
 	}

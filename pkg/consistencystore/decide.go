@@ -22,7 +22,6 @@ func (r *reading) Decide(ctx context.Context, d consistency.Decision) bool {
 	}
 	owner := types.NamespacedName{Name: ownerOf(r.key, d.Action)}
 	v := r.viewFor(owner.Name, d.Now)
-	v.lasting = d.Lasting
 	err := r.pass.Prove(ctx, owner.Name, d.Resource)
 	r.waits(owner, err != nil)
 	var unproven *UnprovenError

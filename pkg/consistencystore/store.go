@@ -107,8 +107,6 @@ type putOff struct {
 	ended time.Time
 	// counted are the objects from which the value was computed, if they are to be proven as of that moment.
 	counted *tally
-	// lasting says that its slow proofs are good for it however long the owner queues after them.
-	lasting bool
 	// stale is, for each cache that was stale in this wait, when the server had what the first proof found missing.
 	stale map[schema.GroupResource]time.Time
 	// refuted is the version of the cache that a live read has contradicted, if any.
@@ -324,7 +322,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		switch {
 		case slow:
 			s.wasSlow()
-			s.await(ctx, owner.Name, &putOff{hold: hold{resource: resource, proof: proof, asOf: asOf[resource]}, counted: began.counted, lasting: began.lasting}, func() (proven bool) {
+			s.await(ctx, owner.Name, &putOff{hold: hold{resource: resource, proof: proof, asOf: asOf[resource]}, counted: began.counted}, func() (proven bool) {
 				if proven = rest(); proven {
 					s.proveNextAhead(owner.Name, resources, asOf) // The owner may have to queue for longer than the proofs are valid.
 				} else if late, stale := s.shownStale(resource); stale {

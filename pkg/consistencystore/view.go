@@ -29,8 +29,6 @@ type view struct {
 	patience time.Duration
 	// exact wants proofs no older than the view.
 	exact bool
-	// lasting says that what the action rests on stays so.
-	lasting bool
 	// counted are the objects from which a lower value was computed, if any.
 	counted *tally
 

@@ -178,6 +178,11 @@ func composition() []Tested {
 			Old: "	rq.countAgain(resourceQuota, usage, first)\n",
 			New: "",
 		}},
+		{Package: compositionTests, Test: "TestWhatIsBeingMadeStaysCharged/ours", Mutant: Mutant{
+			Name: "short-quota", Protection: "a new quota is recalculated soon after only if there are more objects than it says", File: controllers + "resourcequota/prove.go",
+			Old: "if rq.isShort(resourceQuota.Namespace, resourceQuota.Name) {",
+			New: "if true || rq.isShort(resourceQuota.Namespace, resourceQuota.Name) {",
+		}},
 		{Package: compositionTests, Test: "TestDeletionKeepsItsTurn/DaemonSet", Mutant: Mutant{
 			Name: "next-turn", Protection: "what only needs a newer reading of the caches is reconciled once more in the same turn",
 			File: controllers + "util/consistency/provider.go",

@@ -52,6 +52,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "queued-proof", Protection: "proofs serve owners that have queued since theirs came, for as long as a proof takes", File: "pkg/consistencystore/ask.go",
+			Old: "asOf = earlier(asOf, began.Add(r.asOf.Sub(r.ended)))",
+			New: "_ = earlier(asOf, began.Add(r.asOf.Sub(r.ended)))",
+		},
+		Package: "pkg/consistencystore", Test: "TestManyThatWaitForOneProofMayQueue",
+	},
+	{
+		Mutant: Mutant{
 			Name: "prove-ahead", Protection: "what could not be proven of a view is proven before the next one is taken", File: "pkg/consistencystore/store.go",
 			Old: "	s.ahead[owner] = &ahead{resources: resources, asOf: asOf}\n",
 			New: "	_ = &ahead{resources: resources, asOf: asOf}\n",

@@ -95,7 +95,6 @@ func (ec *Controller) done(ctx context.Context, claim *resourceapi.ResourceClaim
 		Action:   strings.Join([]string{consumer.Resource, consumer.Name, string(consumer.UID)}, "/"),
 		Resource: schema.GroupResource{Group: consumer.APIGroup, Resource: consumer.Resource},
 		Now:      err == nil && seen.GetUID() != consumer.UID && !ec.deletedObjects.Has(consumer.UID),
-		Lasting:  true,
 		Cached: func() bool {
 			o, err := cached()
 			return apierrors.IsNotFound(err) || err == nil && !needed(o)

@@ -16,9 +16,6 @@ type Decision struct {
 	Resource schema.GroupResource
 	// Now asks for a cache that is as new as the begin of the reading, where one from shortly before is not enough.
 	Now bool
-	// Lasting says that the action stays right once the cache has shown it to be: a proof that came while the object waited is good
-	// for it however long the object has queued since.
-	Lasting bool
 	// Cached is asked, after the proof, whether the cache says that the action is right.
 	Cached func() bool
 	// Read asks the server whether it is.
