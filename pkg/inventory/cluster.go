@@ -87,7 +87,7 @@ var cluster = []Controller{
 	{Name: names.EndpointSliceController, Client: "endpointslice-controller", Rules: []Rule{
 		{Verbs: "create update delete", Resources: "endpointslices.discovery.k8s.io", Mode: Open, Scenarios: []int{43, 44},
 			Why: "Endpoints are those of a cache of pods that may be stale. A node that the cache lacks is looked up on the server before its pods are left out. " +
-				"It does not start on a stale cache (44)."},
+				"It waits to start while a cache is stale, for 60 s at most (44)."},
 	}},
 	{Name: names.EndpointSliceMirroringController, Client: "endpointslicemirroring-controller", Rules: []Rule{
 		{Verbs: "create update", Resources: "endpointslices.discovery.k8s.io", Mode: Open, Why: "Slices are those of a cache of Endpoints that may be stale."},

@@ -77,7 +77,7 @@ var workloads = []Controller{
 	{Name: names.CronJobController, Client: "cronjob-controller", Rules: []Rule{
 		{Verbs: "create", Resources: "jobs.batch", Mode: Bounded, Scenarios: []int{36},
 			Why: "The CronJob is proven before, or read live; where neither can be had, for startingDeadlineSeconds or 30 s at most."},
-		{Verbs: "delete", Resources: "jobs.batch", Mode: Bounded, Why: "As for the Job that is created. Finished Jobs are deleted by their names."},
+		{Verbs: "delete", Resources: "jobs.batch", Mode: Bounded, Why: "As for the Job that is created. Finished Jobs that are too many are deleted by their names, without a proof, as on stock."},
 		{Verbs: "update patch", Resources: "jobs.batch", Mode: InCode, Why: refused},
 		{Verbs: "update", Resources: "cronjobs.batch cronjobs.batch/status", Mode: InCode, Why: refused},
 		{Verbs: "delete", Resources: "pods", Mode: Exempt, Why: "It is permitted, and never sent."},
@@ -103,7 +103,7 @@ var workloads = []Controller{
 	}},
 	{Name: names.GarbageCollectorController, Client: "generic-garbage-collector", Rules: []Rule{
 		{Verbs: "delete", Resources: "*", Mode: InCode, Scenarios: []int{23}, Preconditions: byUID,
-			Why: "The object and its owners are read live before, an owner that was absent again after a relist. It carries the UID."},
+			Why: "The object and its owners are read live before. An owner that was once absent is taken to be so, until a relist: then it is read live, too. It carries the UID."},
 		{Verbs: "patch update", Resources: "*", Mode: Bounded, Scenarios: []int{35},
 			Why: "The graph is proven to have all dependents before they are orphaned or a foreground deletion ends, 5 min at most."},
 	}},

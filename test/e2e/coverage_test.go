@@ -39,8 +39,8 @@ const openHead = `
 
 - **endpoints-controller, endpointslice-controller, endpointslice-mirroring-controller**: what they make and update says what their caches of pods, or of Endpoints, show. A pod
   that is gone may get traffic, and one that is ready none, for as long as the cache lags, as on stock upstream. They are not held back, because the same update takes a pod that is gone
-  out and a ready one in: without it more would go wrong, and longer. Once the cache has caught up they write again. They do not start on a stale cache, take no pod out because its node is
-  unknown, and delete nothing that is needed (scenarios 43 to 46).
+  out and a ready one in: without it more would go wrong, and longer. Once the cache has caught up they write again. They wait to start while a cache is stale, for 60 s at most, take no pod out because its node
+  is unknown, and delete no Endpoints, and no mirrored slice, that is needed (scenarios 43 to 46).
 - **disruption-controller**: what a budget allowed before the cache of pods became stale stays allowed until the budget is looked at again. It is not set to 0 while the cache is stale. That
   would take two writes for each budget whenever a watch lags, from a controller that is behind, and would stop drains on every such cluster. A watch that hangs is ended after 10 to 20 s.
 - **horizontal-pod-autoscaler-controller**: replicas are raised by what the cache shows, so by too few where it lacks pods that are ready: more come with the next look. After 5 min of a stale cache,
@@ -49,6 +49,21 @@ const openHead = `
   as on stock upstream. So a node that is dead keeps its volumes while nothing can be proven, and pods that need them start elsewhere later: that harms less than a volume in use on two nodes.
 - **legacy-serviceaccount-token-cleaner-controller**: it has no proof. Its deletion carries the resource version of the Secret, as on stock upstream, so a token that was used meanwhile is spared; a pod that
   mounts the Secret without using it, and that the cache lacks, is not. It deletes only what was marked as unused for a year, and looks once a day.
+
+## How long a write waits
+
+While a cache is shown to be stale, or the server refuses every proof, what waits goes on as follows. Each of these has its test in [status](status.md#known-limits).
+
+| What | waits at most |
+|---|---|
+| a deletion, a scale-down or another action of a reconcile | until a proof or a live read, however long; 5 s where resource versions cannot be compared |
+| an object after a start of leadership, or a relist | 60 s if nothing is known, 5 min if the cache is stale |
+| an object that has written, and whose answer was lost | 1 to 2 min, 5 to 10 min if the cache is stale |
+| an object that has written | until its cache has the write, as on stock upstream |
+| what "waits for a time" | 5 min if the cache is stale, 1 min if nothing is known, unless the row says another time |
+| a controller before it starts | 10 s if nothing is known, 60 s if a cache is stale |
+
+Creations of what is missing wait for none of these but the first object after a start, a relist or a lost answer, and the object's own writes.
 
 ## All controllers
 
@@ -70,8 +85,8 @@ var modes = []struct {
 	mode        inventory.Mode
 	name, means string
 }{
-	{inventory.View, "waits", "The write waits until the caches have the controller's own writes, or are proven fresh."},
-	{inventory.Bounded, "waits for a time", "The same, for a limited time. After that the controller goes on as stock upstream does."},
+	{inventory.View, "waits", "The write waits until the caches have the controller's own writes, or are proven fresh; [how long](#how-long-a-write-waits) where no proof can be had."},
+	{inventory.Bounded, "waits for a time", "The same, for the time that is said. After that the controller goes on as stock upstream does."},
 	{inventory.InCode, "guarded", "The request carries the UID or the resource version of what it was decided on, or a live read precedes it."},
 	{inventory.Exempt, "harmless", "The write is repeated, refused or late, and harms nothing."},
 	{inventory.Open, "as stock", "The write may do harm, as it may on stock upstream."},
