@@ -56,7 +56,7 @@ var _ = ginkgo.Describe("Benchmark: cost of decisions that need a proof, without
 		if n, err := strconv.Atoi(os.Getenv(partVariable)); err == nil {
 			part = n
 		}
-		loads := []load{quotaLoad(50/part, 40), budgetLoad(100/part, 10), orphanLoad(5000 / part), claimLoad(guardClaims / part), endedLoad(2000/part, guardClaims/part)}
+		loads := []load{quotaLoad(50/part, 40), budgetLoad(100/part, 10), orphanLoad(5000 / part), claimLoad(guardClaims / part), endedLoad(2000/part, guardClaims/part), cronJobLoad(200 / part)}
 		loads = slices.DeleteFunc(loads, func(l load) bool { return !strings.Contains(l.name, os.Getenv(loadNamesVariable)) })
 		r := turns(ctx, controlplane.Options{Nodes: controlplane.NodeOptions{Count: 20}})
 		r.kcmArgs = append(guardArgs, fmt.Sprintf("--terminated-pod-gc-threshold=%d", guardClaims/part))

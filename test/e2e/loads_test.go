@@ -87,7 +87,7 @@ func jobLoad(count int, pods int32) load {
 
 // cronJobLoad has CronJobs run all at one minute, each a Job without pods.
 func cronJobLoad(count int) load {
-	return load{name: fmt.Sprintf("%d CronJobs of one minute", count), run: func(ctx context.Context, r *run, namespace string) {
+	return load{name: fmt.Sprintf("%d CronJobs of one minute", count), late: time.Minute, run: func(ctx context.Context, r *run, namespace string) {
 		ginkgo.GinkgoHelper()
 		due := time.Now().UTC().Add(cronJobsMade).Truncate(time.Minute).Add(time.Minute)
 		for i := range count {
