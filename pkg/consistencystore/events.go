@@ -29,7 +29,7 @@ var kinds = map[string]schema.GroupVersionKind{
 	"statefulset":             {Group: "apps", Version: "v1", Kind: "StatefulSet"},
 }
 
-// Reporter records on an object, and in the log, for what it waits (gap 18).
+// Reporter records on an object, and in the log unless enough others are there, for what it waits (gap 18).
 type Reporter struct {
 	events record.EventRecorder
 }
@@ -47,7 +47,11 @@ func (r *Reporter) Report(ctx context.Context, w rvtracker.Wait, awaits string) 
 	if w.ProvenStale {
 		cause = "a consistent read confirmed that the cache is stale"
 	}
-	klog.FromContext(ctx).Info("An object is not reconciled because a cache has not caught up", "controller", w.Controller, "owner", w.Owner,
+	logger := klog.FromContext(ctx)
+	if w.Further {
+		logger = logger.V(4)
+	}
+	logger.Info("An object is not reconciled because a cache has not caught up", "controller", w.Controller, "owner", w.Owner,
 		"cause", cause, "resource", w.Resource, "seen", w.SeenRV, "awaits", awaits, "waited", waited)
 	kind, ok := kinds[w.Controller]
 	if !ok || r.events == nil {

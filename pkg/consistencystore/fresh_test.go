@@ -10,11 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
@@ -132,6 +134,43 @@ func TestProveFresh(t *testing.T) {
 	err = consistency.ProveFresh(t.Context(), store, nodes)
 	require.Error(t, err)
 	require.False(t, consistency.Parked(err), "without an owner nobody can be put back")
+}
+
+// An action that waits is tried again each second, and thousands may wait: the log tells of a wait as it begins, and of many by one line.
+func TestTheLogTellsOfAWaitOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines []string
+		logger := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+		reached := version("5")
+		store := passStore(t.Context(), &verdicts{of: map[schema.GroupResource]freshness.Proof{nodes: stale, pods: stale}},
+			map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: &reached, pods: &reached})
+		putOff := func(owner string, resource schema.GroupResource) {
+			t.Helper()
+			ctx := consistency.WithOwner(klog.NewContext(t.Context(), logger), store, types.NamespacedName{Namespace: "ns", Name: owner}, "uid")
+			require.Error(t, consistency.ProveFresh(ctx, store, resource))
+		}
+		defer time.Sleep(2 * time.Second) // The waits end.
+		for began := time.Now(); time.Since(began) < 2*tellEvery; time.Sleep(2 * time.Second) {
+			putOff("a", nodes)
+		}
+		require.Len(t, lines, 1, "the wait goes on")
+		require.Contains(t, lines[0], `"controller"="test" "owner"={"name"="a" "namespace"="ns"} "resource"="nodes" "proof"=" stale by 3 changes`)
+		require.Contains(t, lines[0], `"more"=0`)
+
+		for _, owner := range []string{"b", "c", "d"} {
+			putOff(owner, nodes)
+		}
+		require.Len(t, lines, 2, "one line for many")
+		putOff("e", pods)
+		require.Len(t, lines, 3, "another cache")
+		time.Sleep(tellEvery)
+		putOff("f", nodes)
+		require.Len(t, lines, 4)
+		require.Contains(t, lines[3], `"more"=2`, "c and d")
+		time.Sleep(sameWait + time.Second)
+		putOff("a", nodes)
+		require.Len(t, lines, 5, "a new wait")
+	})
 }
 
 // version is a cache at a resource version.

@@ -15,8 +15,11 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
-// maxUnsettledReports is how many owners are reported after one proof that failed.
-const maxUnsettledReports = 100
+// maxUnsettledReports is how many owners are reported after one proof that failed, and loggedOwners how many of them the log names.
+const (
+	maxUnsettledReports = 100
+	loggedOwners        = 10
+)
 
 // startSettling has the resource proven for the owners that are parked. The set's mu must be held.
 func (s *Store) startSettling(resource schema.GroupResource) {
@@ -76,9 +79,9 @@ func (s *Store) settleUpTo(ctx context.Context, resource schema.GroupResource, u
 			told = true
 			klog.FromContext(ctx).Info("Objects wait for the outcome of writes whose answers were lost", "controller", s.name, "owners", waiting, "resource", resource, "proof", proof.String())
 		}
-		for _, o := range late {
+		for i, o := range late {
 			s.reports.Report(ctx, rvtracker.Wait{Controller: s.name, Owner: o.name, OwnerUID: o.uid, Resource: resource, Since: o.since,
-				SeenRV: s.caches[resource].LastStoreSyncResourceVersion(), ProvenStale: proof.Outcome == freshness.Stale}, "a proof as of the write whose answer was lost")
+				SeenRV: s.caches[resource].LastStoreSyncResourceVersion(), ProvenStale: proof.Outcome == freshness.Stale, Further: i >= loggedOwners}, "a proof as of the write whose answer was lost")
 		}
 		return true
 	}

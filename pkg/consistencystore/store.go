@@ -42,6 +42,8 @@ const (
 	lagLimit = 30 * time.Second
 	// sameWait is how soon after a wait an owner must ask for a proof again for the wait to continue.
 	sameWait = 30 * time.Second
+	// tellEvery is how often the log tells of an action that is put off, for each cache.
+	tellEvery = 10 * time.Second
 )
 
 // Store is one controller's consistency store, kept by the shared tracker. It implements
@@ -67,6 +69,8 @@ type Store struct {
 	untracked map[types.NamespacedName]types.UID
 	// putOffs are the actions of owners that have had no proof since their last wait for one ended.
 	putOffs map[types.NamespacedName]*putOff
+	// told is what the log has told of actions that are put off, by cache.
+	told map[schema.GroupResource]told
 	// ahead has, for owners whose last view was older than the proof, what to prove before their next view.
 	ahead map[types.NamespacedName]*ahead
 	// unprovable are the resources about which nothing can be proven, and since when.
@@ -503,9 +507,10 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 	if earlier, ok := s.putOffs[owner]; ok && time.Since(earlier.ended) < sameWait {
 		r.since, r.refuted = earlier.since, earlier.refuted
 		maps.Copy(r.stale, earlier.stale)
+	} else {
+		s.tell(ctx, owner, r)
 	}
 	s.held.change(func() { s.held.park(owner, &r.hold) })
-	klog.FromContext(ctx).Info("Put off a disruptive action until a cache is proven fresh", "owner", owner, "resource", r.resource, "proof", r.proof.String())
 	go func() {
 		proven := wait()
 		s.mu.Lock()
@@ -528,4 +533,27 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 			s.wake(owner)
 		}
 	}()
+}
+
+// told is when the log last told of an action, and how many more began to wait since.
+type told struct {
+	at   time.Time
+	more int
+}
+
+// tell logs that an action begins to wait. Of many it tells of one in tellEvery for each cache, and how many more there were since the last:
+// the page and the metrics have all. mu must be held.
+func (s *Store) tell(ctx context.Context, owner types.NamespacedName, r *putOff) {
+	logger, before := klog.FromContext(ctx), s.told[r.resource]
+	if s.told == nil {
+		s.told = map[schema.GroupResource]told{}
+	}
+	if time.Since(before.at) < tellEvery {
+		s.told[r.resource] = told{at: before.at, more: before.more + 1}
+		logger = logger.V(4)
+	} else {
+		s.told[r.resource] = told{at: time.Now()}
+	}
+	logger.Info("Put off a disruptive action until a cache is proven fresh", "controller", s.name, "owner", owner, "resource", r.resource,
+		"proof", r.proof.String(), "more", before.more)
 }

@@ -29,6 +29,8 @@ type Wait struct {
 	// ProvenStale is true if a fence has shown that the server is at or past what is awaited, or a proof that the cache lacks
 	// something. False: no read could say.
 	ProvenStale bool
+	// Further, of a report, says that enough others were reported with it to show why: the log does without it.
+	Further bool
 
 	awaitedRV   string    // empty if a deletion, a relist or a proof is awaited
 	deletingUID types.UID // still alive in the store, if a deletion is awaited

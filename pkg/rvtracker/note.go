@@ -8,7 +8,7 @@ import "context"
 const (
 	// maxNotes bounds the notes that wait.
 	maxNotes = 1000
-	// maxReports is how many owners of a controller are reported in one tick, and loggedOwners how many owners are logged one by one
+	// maxReports is how many owners of a controller are reported in one tick, and loggedOwners how many owners the log names
 	// of many to which the same happens at once.
 	maxReports   = 100
 	loggedOwners = 10

@@ -102,16 +102,12 @@ func (c *Controller) report(now time.Time) {
 			return
 		}
 		o.park.reported = true
-		reports = append(reports, c.wait(o, o.name, o.waitsFor()))
+		w := c.wait(o, o.name, o.waitsFor())
+		w.Further = len(reports) >= loggedOwners
+		reports = append(reports, w)
 	})
 	if len(reports) == 0 {
 		return
-	}
-	for i, r := range reports {
-		if i < loggedOwners {
-			t.info("An object waits for a cache", "controller", c.name, "owner", r.Owner.String(), "why", string(r.Why),
-				"resource", r.Resource.String(), "awaited", r.awaitedRV, "seen", r.SeenRV, "proven", r.ProvenStale)
-		}
 	}
 	if n := len(reports) - loggedOwners + more; n > 0 {
 		t.info("More objects wait for caches", "controller", c.name, "owners", n, "parked", c.parked)

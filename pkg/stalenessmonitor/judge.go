@@ -36,7 +36,7 @@ func (c *probed) evaluate(ctx context.Context) {
 	if state != was {
 		c.since = now
 	}
-	lag := c.lag(received)
+	lag := c.lag(c.stored, received)
 	c.mu.Unlock()
 	if state != was && reason != reasonNotFound {
 		c.m.opts.Metrics.Entered(c.gvr, string(state))

@@ -484,6 +484,36 @@ func TestNothingIsKeptAcrossEpochs(t *testing.T) {
 	require.Equal(t, "55", c.missing)
 }
 
+// relisting is a server and a cache that catches up by a list at the moment that it is asked about.
+type relisting struct{ *world }
+
+func (r relisting) Known(gvr schema.GroupVersionResource) (freshness.Proof, bool) {
+	r.set(func(w *world) { w.stored, w.received = w.changed, w.changed })
+	return r.world.Known(gvr)
+}
+
+// A row says how old the store is that it names: what that store lacks is no older than the age.
+func TestARowIsOfOneStore(t *testing.T) {
+	w := newWorld()
+	w.moves = false
+	c := &probed{m: New(Options{Prover: w, Metrics: newCounts()}), gvr: pods, informer: w, state: Unknown, reason: ReasonNotProbed}
+	w.m = c.m
+	lacked := w.change(1)
+	c.sample(t.Context())
+	require.Equal(t, "100", c.snapshot().Stored)
+
+	fence, err := w.Fence(t.Context(), pods)
+	require.NoError(t, err)
+	c.m.opts.Prover = relisting{w}
+	c.fenced(t.Context(), fence)
+	c.state = Stalled
+	row := c.snapshot()
+	require.Equal(t, fence.TakenAt, row.Proven)
+	require.Equal(t, rv(lacked), row.Stored, "the store of which that is proven")
+	require.Equal(t, Lag{}, row.Lag, "and which lacks nothing")
+	require.Equal(t, Stalled, row.State, "until the next sample")
+}
+
 func TestNotSyncedIsNotAsked(t *testing.T) {
 	w := newWorld()
 	w.stored, w.received, w.moves = 0, 0, false

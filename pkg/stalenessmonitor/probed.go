@@ -255,11 +255,11 @@ func (c *probed) behind(proof freshness.Proof, proven bool, now time.Time) bool 
 }
 
 // lag must be called with mu held.
-func (c *probed) lag(received string) Lag {
+func (c *probed) lag(stored, received string) Lag {
 	if c.state != Lagging && c.state != Stalled {
 		return Lag{}
 	}
-	return Lag{Watch: freshness.Distance(received, c.fences[0].ResourceVersion), Queue: freshness.Distance(c.stored, received)}
+	return Lag{Watch: freshness.Distance(received, c.fences[0].ResourceVersion), Queue: freshness.Distance(stored, received)}
 }
 
 func (c *probed) logChange(ctx context.Context, was, state State, reason, detail string, lasted time.Duration, proof freshness.Proof, proven bool, lag Lag) {
@@ -314,17 +314,20 @@ func (c *probed) callForHelp() {
 
 func (c *probed) snapshot() Cache {
 	proof, proven := c.m.opts.Prover.Known(c.gvr)
-	out := Cache{Resource: c.gvr, Received: c.informer.LastSyncResourceVersion()}
+	out := Cache{Resource: c.gvr}
 	if proven {
 		out.Proven, out.Age = proof.At, time.Since(proof.At)
 	}
+	// Read after the proof: what an older store lacks may be older than Age.
+	out.Stored = c.informer.GetStore().LastStoreSyncResourceVersion()
+	out.Received = c.informer.LastSyncResourceVersion()
 	deliveries := c.m.opts.Handlers(c.informer)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out.State, out.Reason, out.Detail, out.Since = c.state, c.reason, c.detail, c.since
-	out.Stored, out.Fenced, out.Probed = c.stored, c.fences[0].ResourceVersion, c.began
+	out.Fenced, out.Probed = c.fences[0].ResourceVersion, c.began
 	out.Protected, out.Every = c.protected, c.every(time.Now())
-	out.Lag = c.lag(out.Received)
+	out.Lag = c.lag(out.Stored, out.Received)
 	out.Handlers = c.backlog.handlers(deliveries, time.Now())
 	out.History = append([]Sample(nil), c.history...)
 	return out

@@ -71,7 +71,8 @@ type Handler struct {
 // Cache is what is known about one informer's cache at a time.
 type Cache struct {
 	Resource schema.GroupVersionResource
-	State    State
+	// State is that of the last sample, a second before the rest at most if the process keeps up.
+	State State
 	// Reason of a state that is neither fresh nor quiet.
 	Reason string
 	// Detail is the error, or what is missing, for people to read.
@@ -84,7 +85,7 @@ type Cache struct {
 	Age    time.Duration
 	Lag    Lag
 	// Stored, Received and Fenced are the resource versions of the store, the watch and the newest
-	// fence; empty if not known.
+	// fence; empty if not known. What the store lacks at Stored is no older than Age.
 	Stored, Received, Fenced string
 	// Probed is when the last probe began; zero if there was none.
 	Probed time.Time

@@ -395,8 +395,8 @@ func (v version) compare(w version) int {
 	},
 	{
 		Name: "age", Protection: "a published age is no less than the true one", File: "pkg/stalenessmonitor/probed.go",
-		Old: "	proof, proven := c.m.opts.Prover.Known(c.gvr)\n	out := Cache{Resource: c.gvr, Received: c.informer.LastSyncResourceVersion()}\n	if proven {\n		out.Proven, out.Age = proof.At, time.Since(proof.At)",
-		New: "	_, proven := c.m.opts.Prover.Known(c.gvr)\n	out := Cache{Resource: c.gvr, Received: c.informer.LastSyncResourceVersion()}\n	if proven {\n		out.Proven, out.Age = c.began, time.Since(c.began)",
+		Old: "	proof, proven := c.m.opts.Prover.Known(c.gvr)\n	out := Cache{Resource: c.gvr}\n	if proven {\n		out.Proven, out.Age = proof.At, time.Since(proof.At)",
+		New: "	_, proven := c.m.opts.Prover.Known(c.gvr)\n	out := Cache{Resource: c.gvr}\n	if proven {\n		out.Proven, out.Age = c.began, time.Since(c.began)",
 	},
 	{
 		Name: "handler-lag", Protection: "it is known for how long a handler has been behind its cache", File: "pkg/stalenessmonitor/backlog.go",

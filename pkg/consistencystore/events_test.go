@@ -1,0 +1,62 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
+)
+
+// Each object that waits for long has an event, of many the log names a few.
+func TestTheLogNamesAFewOfManyThatWait(t *testing.T) {
+	var lines []string
+	ctx := klog.NewContext(t.Context(), funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}))
+	events := record.NewFakeRecorder(9)
+	reporter := NewReporter(events)
+	wait := rvtracker.Wait{Controller: "daemonset", Owner: types.NamespacedName{Namespace: "ns", Name: "first"}, Resource: pods, SeenRV: "5"}
+	reporter.Report(ctx, wait, "a proof")
+	wait.Further = true
+	reporter.Report(ctx, wait, "a proof")
+	require.Len(t, events.Events, 2)
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0], `"owner"={"name"="first" "namespace"="ns"}`)
+}
+
+func TestTheLogNamesAFewOfManyWithoutAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		named := 0
+		logger := funcr.New(func(_, args string) {
+			if strings.Contains(args, "An object is not reconciled") {
+				named++
+			}
+		}, funcr.Options{})
+		events := record.NewFakeRecorder(2 * loggedOwners)
+		reached := version("5")
+		store := newStore(rvtracker.New(rvtracker.Options{}), "daemonset", map[schema.GroupResource]consistency.LastSyncRVGetter{pods: &reached})
+		store.ctx, store.prover, store.reports = klog.NewContext(t.Context(), logger), &lateProver{}, NewReporter(events)
+		for i := range 2 * loggedOwners {
+			owner := types.NamespacedName{Namespace: "ns", Name: strconv.Itoa(i)}
+			store.Unsettled(owner, "uid", pods, transport.NeverRetried)
+			require.Error(t, store.EnsureReady(owner))
+		}
+		time.Sleep(reportAfter + 10*time.Second)
+		synctest.Wait()
+		require.Len(t, events.Events, 2*loggedOwners)
+		require.Equal(t, loggedOwners, named)
+	})
+}
