@@ -114,18 +114,43 @@ var hours = []hour{
 		name: "deployment, which recreates", controller: "deployment", schedule: deployments,
 		steps:  []schedule.Step{{Action: schedule.Scale, Target: "more", N: 5}, {Action: schedule.Roll, Target: "recreated", At: 15 * time.Second}},
 		goesOn: moreRun, soon: 14 * time.Second,
-		done: func(truth model.Truth) bool {
-			return podsOf(truth, func(p *corev1.Pod) bool {
-				return p.Labels["app"] == "recreated" && p.Spec.Containers[0].Image != "image:1"
-			}) == 3
-		},
+		done: func(truth model.Truth) bool { return podsOf(truth, rolled("recreated")) == 3 },
 	},
 	{
 		name: "deployment, which is scaled down", controller: "deployment", schedule: deployments,
 		steps:  []schedule.Step{{Action: schedule.Scale, Target: "more", N: 5}, {Action: schedule.Scale, Target: "fewer", N: 1, At: 15 * time.Second}},
 		goesOn: moreRun, soon: 14 * time.Second,
-		done: func(truth model.Truth) bool { return podsOf(truth, of("fewer")) == 1 },
+		done: fewerIsLeft,
 	},
+	scaledDown("ReplicaSet"), scaledDown("ReplicationController"), scaledDown("StatefulSet"),
+	replacing(scaledDown("ReplicaSet")), replacing(scaledDown("StatefulSet")),
+	{
+		controller: "daemonset", schedule: schedule.Schedule{Nodes: 3, Owners: []schedule.Owner{{Kind: "DaemonSet", Name: "rolled", Replicas: 3}, {Kind: "DaemonSet", Name: "lacks", Replicas: 3}}},
+		steps:  []schedule.Step{{Action: schedule.DeletePod, Target: "lacks"}, {Action: schedule.Roll, Target: "rolled", At: 15 * time.Second}},
+		goesOn: func(truth model.Truth) bool { return podsOf(truth, runs("lacks")) == 3 }, soon: 14 * time.Second,
+		done: func(truth model.Truth) bool { return podsOf(truth, rolled("rolled")) == 3 },
+	},
+}
+
+// scaledDown has one owner of the kind be scaled down, after another was scaled up and lacked a pod.
+func scaledDown(kind string) hour {
+	return hour{
+		controller: strings.ToLower(kind), schedule: schedule.Schedule{Nodes: 3, Owners: []schedule.Owner{{Kind: kind, Name: "fewer", Replicas: 4}, {Kind: kind, Name: "more", Replicas: 2}}},
+		steps: []schedule.Step{
+			{Action: schedule.Scale, Target: "more", N: 5}, {Action: schedule.DeletePod, Target: "more", At: 8 * time.Second}, {Action: schedule.Scale, Target: "fewer", N: 1, At: 15 * time.Second},
+		},
+		goesOn: moreRun, soon: 14 * time.Second,
+		done: fewerIsLeft,
+	}
+}
+
+// replacing has the other owner lack a pod again meanwhile. What its controller writes then is a fence.
+func replacing(h hour) hour {
+	h.name = h.controller + ", which replaces a pod meanwhile"
+	h.steps = append(h.steps, schedule.Step{Action: schedule.DeletePod, Target: "more", At: time.Minute})
+	h.done = func(truth model.Truth) bool { return fewerIsLeft(truth) && moreRun(truth) }
+	h.late = 65 * time.Second
+	return h
 }
 
 func quotaOf(truth model.Truth) corev1.ResourceQuotaStatus {
@@ -183,7 +208,17 @@ func of(app string) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool { return p.Labels["app"] == app }
 }
 
-func moreRun(truth model.Truth) bool { return podsOf(truth, of("more")) == 5 }
+func runs(app string) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool { return of(app)(p) && p.Status.Phase == corev1.PodRunning }
+}
+
+func rolled(app string) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool { return of(app)(p) && p.Spec.Containers[0].Image != "image:1" }
+}
+
+func moreRun(truth model.Truth) bool { return podsOf(truth, runs("more")) == 5 }
+
+func fewerIsLeft(truth model.Truth) bool { return podsOf(truth, of("fewer")) == 1 }
 
 func hardIsNine(truth model.Truth) bool {
 	hard := quotaOf(truth).Hard[corev1.ResourcePods]
