@@ -130,6 +130,14 @@ var hours = []hour{
 		goesOn: func(truth model.Truth) bool { return podsOf(truth, runs("lacks")) == 3 }, soon: 14 * time.Second,
 		done: func(truth model.Truth) bool { return podsOf(truth, rolled("rolled")) == 3 },
 	},
+	{
+		// Its pods run for 20 s, all at the same time.
+		controller: "job", schedule: schedule.Schedule{Nodes: 3, Owners: []schedule.Owner{{Kind: "Job", Name: "job", Replicas: 20}}},
+		steps:  []schedule.Step{{Action: schedule.Scale, Target: "job", N: 3}, {Action: schedule.Scale, Target: "job", N: 1, At: 6 * time.Second}},
+		goesOn: func(truth model.Truth) bool { return podsOf(truth, runs("job")) == 3 }, soon: 2 * time.Second,
+		done: func(truth model.Truth) bool { return podsOf(truth, runs("job")) <= 1 },
+		look: 12 * time.Second, late: 25 * time.Second, // Its pods end.
+	},
 }
 
 // scaledDown has one owner of the kind be scaled down, after another was scaled up and lacked a pod.
