@@ -14,6 +14,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
@@ -137,6 +138,24 @@ var hours = []hour{
 		goesOn: func(truth model.Truth) bool { return podsOf(truth, runs("job")) == 3 }, soon: 2 * time.Second,
 		done: func(truth model.Truth) bool { return podsOf(truth, runs("job")) <= 1 },
 		look: 12 * time.Second, late: 25 * time.Second, // Its pods end.
+	},
+	{
+		controller: "tainteviction", schedule: scaledDown("ReplicaSet").schedule, unread: "nodes",
+		steps:  []schedule.Step{{Action: schedule.Scale, Target: "more", N: 5}, {Action: schedule.Taint, For: 3 * time.Hour, At: 15 * time.Second}},
+		goesOn: moreRun, soon: 14 * time.Second,
+		done: func(truth model.Truth) bool {
+			return podsOf(truth, func(p *corev1.Pod) bool { return p.Spec.NodeName == traffic.NodeName(0) }) == 0
+		},
+	},
+	{
+		// Stock waits, too: it reads the leases live before it marks a node.
+		controller: "nodelifecycle", schedule: scaledDown("ReplicaSet").schedule, unread: "leases", asStock: true,
+		steps:  []schedule.Step{{Action: schedule.KillNode, For: 3 * time.Hour}, {Action: schedule.Scale, Target: "more", N: 5}},
+		goesOn: func(truth model.Truth) bool { return podsOf(truth, of("more")) == 5 }, soon: 14 * time.Second,
+		done: func(truth model.Truth) bool {
+			return truth.Get(model.Nodes, "", traffic.NodeName(0)).(*corev1.Node).Status.Conditions[0].Status == corev1.ConditionUnknown
+		},
+		look: arms.Grace + 20*time.Second,
 	},
 }
 
