@@ -157,6 +157,15 @@ var hours = []hour{
 		},
 		look: arms.Grace + 20*time.Second,
 	},
+	{
+		controller: "endpoint", schedule: schedule.Schedule{
+			Nodes: 2, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "pods", Replicas: 2}},
+			Endpoints: true, Services: []schedule.Service{{Name: "gone", Over: "pods"}, {Name: "web", Over: "pods"}},
+		}, unread: "services",
+		steps:  []schedule.Step{{Action: schedule.Scale, Target: "pods", N: 4}, {Action: schedule.ServiceGone, Target: "gone", For: 3 * time.Hour, At: 15 * time.Second}},
+		goesOn: func(truth model.Truth) bool { return addressesOf(truth)["Endpoints"] == 4 }, soon: 14 * time.Second,
+		done: func(truth model.Truth) bool { return truth.Get(model.Endpoints, traffic.Namespace, "gone") == nil },
+	},
 }
 
 // scaledDown has one owner of the kind be scaled down, after another was scaled up and lacked a pod.

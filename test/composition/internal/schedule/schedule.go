@@ -105,6 +105,8 @@ type Schedule struct {
 	// Services select the pods of owners. LateNodes of the nodes are not there at the start.
 	Services  []Service `json:",omitempty"`
 	LateNodes int       `json:",omitempty"`
+	// Endpoints says that Services have Endpoints, too.
+	Endpoints bool `json:",omitempty"`
 	// Families are what the garbage collector looks after.
 	Families []Family `json:",omitempty"`
 	// Claimers are pods that claim devices.
