@@ -166,6 +166,25 @@ var hours = []hour{
 		goesOn: func(truth model.Truth) bool { return addressesOf(truth)["Endpoints"] == 4 }, soon: 14 * time.Second,
 		done: func(truth model.Truth) bool { return truth.Get(model.Endpoints, traffic.Namespace, "gone") == nil },
 	},
+	unused("service-cidr", "servicecidrs", 10*time.Second), unused("volumeattributesclass-protection", "volumeattributesclasses", 0), unused("podgroup-protection", "podgroups", 0),
+}
+
+// unused has an object that nothing uses be deleted, after pods, and another object, were made. Its controller lets grace pass first, on stock, too.
+func unused(controller, resource string, grace time.Duration) hour {
+	object := func(truth model.Truth, n int) model.Object {
+		r, o := traffic.Protected(resource, n)
+		return truth.Get(r, o.GetNamespace(), o.GetName())
+	}
+	return hour{
+		controller: controller, schedule: schedule.Schedule{Nodes: 2, Finalizers: true, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "more", Replicas: 2}}},
+		before: []schedule.Step{{Action: schedule.MakeProtected, Target: resource, At: time.Minute}},
+		steps: []schedule.Step{
+			{Action: schedule.Scale, Target: "more", N: 5}, {Action: schedule.MakeProtected, Target: resource, N: 1}, {Action: schedule.DeleteProtected, Target: resource, At: 15 * time.Second},
+		},
+		goesOn: func(truth model.Truth) bool { return moreRun(truth) && len(object(truth, 1).GetFinalizers()) == 1 }, soon: 14 * time.Second,
+		done: func(truth model.Truth) bool { return object(truth, 0) == nil },
+		late: 80*time.Second + grace,
+	}
 }
 
 // scaledDown has one owner of the kind be scaled down, after another was scaled up and lacked a pod.

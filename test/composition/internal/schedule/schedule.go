@@ -51,6 +51,12 @@ const (
 	Restart    Action = "restart"     // kube-controller-manager ends, and another begins
 )
 
+// Work on the Nth object of the resource Target, whose objects keep a finalizer while something uses them.
+const (
+	MakeProtected   Action = "make-protected"
+	DeleteProtected Action = "delete-protected"
+)
+
 // Step is one thing that happens.
 type Step struct {
 	// At is when, after the start; For is for how long.
@@ -107,6 +113,8 @@ type Schedule struct {
 	LateNodes int       `json:",omitempty"`
 	// Endpoints says that Services have Endpoints, too.
 	Endpoints bool `json:",omitempty"`
+	// Finalizers says that the controllers run that keep a finalizer on what is used.
+	Finalizers bool `json:",omitempty"`
 	// Families are what the garbage collector looks after.
 	Families []Family `json:",omitempty"`
 	// Claimers are pods that claim devices.
