@@ -14,6 +14,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
@@ -114,18 +115,97 @@ var hours = []hour{
 		name: "deployment, which recreates", controller: "deployment", schedule: deployments,
 		steps:  []schedule.Step{{Action: schedule.Scale, Target: "more", N: 5}, {Action: schedule.Roll, Target: "recreated", At: 15 * time.Second}},
 		goesOn: moreRun, soon: 14 * time.Second,
-		done: func(truth model.Truth) bool {
-			return podsOf(truth, func(p *corev1.Pod) bool {
-				return p.Labels["app"] == "recreated" && p.Spec.Containers[0].Image != "image:1"
-			}) == 3
-		},
+		done: func(truth model.Truth) bool { return podsOf(truth, rolled("recreated")) == 3 },
 	},
 	{
 		name: "deployment, which is scaled down", controller: "deployment", schedule: deployments,
 		steps:  []schedule.Step{{Action: schedule.Scale, Target: "more", N: 5}, {Action: schedule.Scale, Target: "fewer", N: 1, At: 15 * time.Second}},
 		goesOn: moreRun, soon: 14 * time.Second,
-		done: func(truth model.Truth) bool { return podsOf(truth, of("fewer")) == 1 },
+		done: fewerIsLeft,
 	},
+	scaledDown("ReplicaSet"), scaledDown("ReplicationController"), scaledDown("StatefulSet"),
+	replacing(scaledDown("ReplicaSet")), replacing(scaledDown("StatefulSet")),
+	{
+		controller: "daemonset", schedule: schedule.Schedule{Nodes: 3, Owners: []schedule.Owner{{Kind: "DaemonSet", Name: "rolled", Replicas: 3}, {Kind: "DaemonSet", Name: "lacks", Replicas: 3}}},
+		steps:  []schedule.Step{{Action: schedule.DeletePod, Target: "lacks"}, {Action: schedule.Roll, Target: "rolled", At: 15 * time.Second}},
+		goesOn: func(truth model.Truth) bool { return podsOf(truth, runs("lacks")) == 3 }, soon: 14 * time.Second,
+		done: func(truth model.Truth) bool { return podsOf(truth, rolled("rolled")) == 3 },
+	},
+	{
+		// Its pods run for 20 s, all at the same time.
+		controller: "job", schedule: schedule.Schedule{Nodes: 3, Owners: []schedule.Owner{{Kind: "Job", Name: "job", Replicas: 20}}},
+		steps:  []schedule.Step{{Action: schedule.Scale, Target: "job", N: 3}, {Action: schedule.Scale, Target: "job", N: 1, At: 6 * time.Second}},
+		goesOn: func(truth model.Truth) bool { return podsOf(truth, runs("job")) == 3 }, soon: 2 * time.Second,
+		done: func(truth model.Truth) bool { return podsOf(truth, runs("job")) <= 1 },
+		look: 12 * time.Second, late: 25 * time.Second, // Its pods end.
+	},
+	{
+		controller: "tainteviction", schedule: scaledDown("ReplicaSet").schedule, unread: "nodes",
+		steps:  []schedule.Step{{Action: schedule.Scale, Target: "more", N: 5}, {Action: schedule.Taint, For: 3 * time.Hour, At: 15 * time.Second}},
+		goesOn: moreRun, soon: 14 * time.Second,
+		done: func(truth model.Truth) bool {
+			return podsOf(truth, func(p *corev1.Pod) bool { return p.Spec.NodeName == traffic.NodeName(0) }) == 0
+		},
+	},
+	{
+		// Stock waits, too: it reads the leases live before it marks a node.
+		controller: "nodelifecycle", schedule: scaledDown("ReplicaSet").schedule, unread: "leases", asStock: true,
+		steps:  []schedule.Step{{Action: schedule.KillNode, For: 3 * time.Hour}, {Action: schedule.Scale, Target: "more", N: 5}},
+		goesOn: func(truth model.Truth) bool { return podsOf(truth, of("more")) == 5 }, soon: 14 * time.Second,
+		done: func(truth model.Truth) bool {
+			return truth.Get(model.Nodes, "", traffic.NodeName(0)).(*corev1.Node).Status.Conditions[0].Status == corev1.ConditionUnknown
+		},
+		look: arms.Grace + 20*time.Second,
+	},
+	{
+		controller: "endpoint", schedule: schedule.Schedule{
+			Nodes: 2, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "pods", Replicas: 2}},
+			Endpoints: true, Services: []schedule.Service{{Name: "gone", Over: "pods"}, {Name: "web", Over: "pods"}},
+		}, unread: "services",
+		steps:  []schedule.Step{{Action: schedule.Scale, Target: "pods", N: 4}, {Action: schedule.ServiceGone, Target: "gone", For: 3 * time.Hour, At: 15 * time.Second}},
+		goesOn: func(truth model.Truth) bool { return addressesOf(truth)["Endpoints"] == 4 }, soon: 14 * time.Second,
+		done: func(truth model.Truth) bool { return truth.Get(model.Endpoints, traffic.Namespace, "gone") == nil },
+	},
+	unused("service-cidr", "servicecidrs", 10*time.Second), unused("volumeattributesclass-protection", "volumeattributesclasses", 0), unused("podgroup-protection", "podgroups", 0),
+}
+
+// unused has an object that nothing uses be deleted, after pods, and another object, were made. Its controller lets grace pass first, on stock, too.
+func unused(controller, resource string, grace time.Duration) hour {
+	object := func(truth model.Truth, n int) model.Object {
+		r, o := traffic.Protected(resource, n)
+		return truth.Get(r, o.GetNamespace(), o.GetName())
+	}
+	return hour{
+		controller: controller, schedule: schedule.Schedule{Nodes: 2, Finalizers: true, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "more", Replicas: 2}}},
+		before: []schedule.Step{{Action: schedule.MakeProtected, Target: resource, At: time.Minute}},
+		steps: []schedule.Step{
+			{Action: schedule.Scale, Target: "more", N: 5}, {Action: schedule.MakeProtected, Target: resource, N: 1}, {Action: schedule.DeleteProtected, Target: resource, At: 15 * time.Second},
+		},
+		goesOn: func(truth model.Truth) bool { return moreRun(truth) && len(object(truth, 1).GetFinalizers()) == 1 }, soon: 14 * time.Second,
+		done: func(truth model.Truth) bool { return object(truth, 0) == nil },
+		late: 80*time.Second + grace,
+	}
+}
+
+// scaledDown has one owner of the kind be scaled down, after another was scaled up and lacked a pod.
+func scaledDown(kind string) hour {
+	return hour{
+		controller: strings.ToLower(kind), schedule: schedule.Schedule{Nodes: 3, Owners: []schedule.Owner{{Kind: kind, Name: "fewer", Replicas: 4}, {Kind: kind, Name: "more", Replicas: 2}}},
+		steps: []schedule.Step{
+			{Action: schedule.Scale, Target: "more", N: 5}, {Action: schedule.DeletePod, Target: "more", At: 8 * time.Second}, {Action: schedule.Scale, Target: "fewer", N: 1, At: 15 * time.Second},
+		},
+		goesOn: moreRun, soon: 14 * time.Second,
+		done: fewerIsLeft,
+	}
+}
+
+// replacing has the other owner lack a pod again meanwhile. What its controller writes then is a fence.
+func replacing(h hour) hour {
+	h.name = h.controller + ", which replaces a pod meanwhile"
+	h.steps = append(h.steps, schedule.Step{Action: schedule.DeletePod, Target: "more", At: time.Minute})
+	h.done = func(truth model.Truth) bool { return fewerIsLeft(truth) && moreRun(truth) }
+	h.late = 65 * time.Second
+	return h
 }
 
 func quotaOf(truth model.Truth) corev1.ResourceQuotaStatus {
@@ -183,7 +263,17 @@ func of(app string) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool { return p.Labels["app"] == app }
 }
 
-func moreRun(truth model.Truth) bool { return podsOf(truth, of("more")) == 5 }
+func runs(app string) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool { return of(app)(p) && p.Status.Phase == corev1.PodRunning }
+}
+
+func rolled(app string) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool { return of(app)(p) && p.Spec.Containers[0].Image != "image:1" }
+}
+
+func moreRun(truth model.Truth) bool { return podsOf(truth, runs("more")) == 5 }
+
+func fewerIsLeft(truth model.Truth) bool { return podsOf(truth, of("fewer")) == 1 }
 
 func hardIsNine(truth model.Truth) bool {
 	hard := quotaOf(truth).Hard[corev1.ResourcePods]

@@ -117,6 +117,8 @@ type Flags struct {
 	Slices bool
 	// Endpoints says that the controllers of Endpoints, and of the slices that mirror them, run, too.
 	Endpoints bool
+	// Finalizers says that the controllers run, too, that keep a finalizer on what is used.
+	Finalizers bool
 	// Collector says that the garbage collector runs, too.
 	Collector bool
 	// Claims says that the controller of resource claims runs, too.
@@ -238,6 +240,16 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 			return nil, err
 		}
 		for _, c := range endpoints {
+			run = append(run, func(ctx context.Context) { c.Run(ctx, workers) })
+			m.parts = append(m.parts, c)
+		}
+	}
+	if flags.Finalizers {
+		finalizers, err := finalizerControllers(ctx, builder, ofController)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range finalizers {
 			run = append(run, func(ctx context.Context) { c.Run(ctx, workers) })
 			m.parts = append(m.parts, c)
 		}

@@ -65,14 +65,14 @@ func Discover() ([]*metav1.APIResourceList, error) {
 	}), nil
 }
 
-// DiscoverAll is what the server's discovery says of all but autoscalers and what is about devices and volumes.
+// DiscoverAll is what the server's discovery says of all but autoscalers and what is about devices, volumes and finalizers.
 func DiscoverAll() []*metav1.APIResourceList {
 	return discover(func(r *Resource) bool { return !apart(r) })
 }
 
-// apart says that a resource is of autoscalers or about devices or volumes, for which histories of their own run, without a garbage collector.
+// apart says that a resource is of autoscalers or about devices, volumes or finalizers, for which histories of their own run, without a garbage collector.
 func apart(r *Resource) bool {
-	return slices.Contains([]*Resource{ResourceClaims, ClaimTemplates, Autoscalers, PersistentVolumes, Attachments, Drivers, DriverNodes}, r)
+	return slices.Contains([]*Resource{ResourceClaims, ClaimTemplates, Autoscalers, PersistentVolumes, Attachments, Drivers, DriverNodes, ServiceCIDRs, Addresses, VolumeClasses, PodGroups}, r)
 }
 
 func discover(of func(*Resource) bool) (out []*metav1.APIResourceList) {

@@ -16,8 +16,10 @@ import (
 	coordv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,11 +75,16 @@ var (
 	Attachments       = resource[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList](storagev1.SchemeGroupVersion, "volumeattachments", "VolumeAttachment", false)
 	Drivers           = resource[storagev1.CSIDriver, storagev1.CSIDriverList](storagev1.SchemeGroupVersion, "csidrivers", "CSIDriver", false)
 	DriverNodes       = resource[storagev1.CSINode, storagev1.CSINodeList](storagev1.SchemeGroupVersion, "csinodes", "CSINode", false)
+	// ServiceCIDRs, VolumeClasses and PodGroups keep a finalizer while something uses them; of Addresses there are none.
+	ServiceCIDRs  = resource[networkingv1.ServiceCIDR, networkingv1.ServiceCIDRList](networkingv1.SchemeGroupVersion, "servicecidrs", "ServiceCIDR", false)
+	Addresses     = resource[networkingv1.IPAddress, networkingv1.IPAddressList](networkingv1.SchemeGroupVersion, "ipaddresses", "IPAddress", false)
+	VolumeClasses = resource[storagev1.VolumeAttributesClass, storagev1.VolumeAttributesClassList](storagev1.SchemeGroupVersion, "volumeattributesclasses", "VolumeAttributesClass", false)
+	PodGroups     = resource[schedulingv1beta1.PodGroup, schedulingv1beta1.PodGroupList](schedulingv1beta1.SchemeGroupVersion, "podgroups", "PodGroup", true)
 	// Widgets are a custom resource, of which only the metadata are read.
 	Widgets = resource[metav1.PartialObjectMetadata, metav1.PartialObjectMetadataList](schema.GroupVersion{Group: "example.com", Version: "v1"}, "widgets", "Widget", true)
 )
 
-var all = []*Resource{Pods, Nodes, Events, ConfigMaps, Claims, RCs, ReplicaSets, DaemonSets, StatefulSets, Revisions, Jobs, CronJobs, Leases, Namespaces, Deployments, Quotas, Budgets, Services, Endpoints, Slices, ResourceClaims, ClaimTemplates, Autoscalers, PersistentVolumes, Attachments, Drivers, DriverNodes, Widgets}
+var all = []*Resource{Pods, Nodes, Events, ConfigMaps, Claims, RCs, ReplicaSets, DaemonSets, StatefulSets, Revisions, Jobs, CronJobs, Leases, Namespaces, Deployments, Quotas, Budgets, Services, Endpoints, Slices, ResourceClaims, ClaimTemplates, Autoscalers, PersistentVolumes, Attachments, Drivers, DriverNodes, ServiceCIDRs, Addresses, VolumeClasses, PodGroups, Widgets}
 
 func resource[O, L any](gv schema.GroupVersion, name, kind string, namespaced bool) *Resource {
 	return &Resource{

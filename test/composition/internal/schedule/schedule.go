@@ -51,6 +51,12 @@ const (
 	Restart    Action = "restart"     // kube-controller-manager ends, and another begins
 )
 
+// Work on the Nth object of the resource Target, whose objects keep a finalizer while something uses them.
+const (
+	MakeProtected   Action = "make-protected"
+	DeleteProtected Action = "delete-protected"
+)
+
 // Step is one thing that happens.
 type Step struct {
 	// At is when, after the start; For is for how long.
@@ -105,6 +111,10 @@ type Schedule struct {
 	// Services select the pods of owners. LateNodes of the nodes are not there at the start.
 	Services  []Service `json:",omitempty"`
 	LateNodes int       `json:",omitempty"`
+	// Endpoints says that Services have Endpoints, too.
+	Endpoints bool `json:",omitempty"`
+	// Finalizers says that the controllers run that keep a finalizer on what is used.
+	Finalizers bool `json:",omitempty"`
 	// Families are what the garbage collector looks after.
 	Families []Family `json:",omitempty"`
 	// Claimers are pods that claim devices.

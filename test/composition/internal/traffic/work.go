@@ -67,7 +67,7 @@ func (t *Traffic) Do(s schedule.Step) bool {
 		end := time.Now().Add(s.For)
 		t.busy(s.Target, time.Second/time.Duration(max(1, s.N)), end, 0)
 	default:
-		return t.doForCronJob(s) || t.doForService(s) || t.doForTenant(s) || t.doForFamily(s) || t.doForClaimer(s) || t.doForAutoscaler(s) || t.doForVolume(s)
+		return t.doForCronJob(s) || t.doForService(s) || t.doForTenant(s) || t.doForFamily(s) || t.doForClaimer(s) || t.doForAutoscaler(s) || t.doForVolume(s) || t.doForProtected(s)
 	}
 	return true
 }
