@@ -84,12 +84,8 @@ var hours = []hour{
 	},
 	{
 		controller: "resourceclaim", schedule: schedule.Schedule{Nodes: 2, Claimers: []schedule.Claimer{{Name: "ends", Shared: []int{0}}, {Name: "remade", Own: 1}}}, unread: "pods",
-		steps: []schedule.Step{{Action: schedule.RemakeClaimer, Target: "remade", N: 1}, {Action: schedule.EndClaimer, Target: "ends", At: 15 * time.Second}},
-		goesOn: func(truth model.Truth) bool {
-			return podsOf(truth, func(p *corev1.Pod) bool {
-				return p.Name == "remade" && len(p.Status.ResourceClaimStatuses) == 1 && p.Status.Phase == corev1.PodRunning
-			}) == 1
-		}, soon: 14 * time.Second,
+		steps:  []schedule.Step{{Action: schedule.RemakeClaimer, Target: "remade", N: 1}, {Action: schedule.EndClaimer, Target: "ends", At: 15 * time.Second}},
+		goesOn: remadeRuns, soon: 14 * time.Second,
 		done: func(truth model.Truth) bool {
 			return truth.Get(model.ResourceClaims, traffic.Namespace, traffic.SharedClaim(0)).(*resourcev1.ResourceClaim).Status.Allocation == nil
 		},
@@ -146,6 +142,12 @@ var hours = []hour{
 		done: func(truth model.Truth) bool {
 			return podsOf(truth, func(p *corev1.Pod) bool { return p.Spec.NodeName == traffic.NodeName(0) }) == 0
 		},
+	},
+	{
+		controller: "devicetainteviction", schedule: schedule.Schedule{Nodes: 2, DeviceTaints: true, Claimers: []schedule.Claimer{{Name: "stays", Own: 1}, {Name: "remade", Own: 1}}}, unread: "resourceclaims",
+		steps:  []schedule.Step{{Action: schedule.RemakeClaimer, Target: "remade", N: 1}, {Action: schedule.TaintDevices, At: 15 * time.Second}},
+		goesOn: remadeRuns, soon: 14 * time.Second,
+		done: func(truth model.Truth) bool { return len(truth.List(model.Pods)) == 0 },
 	},
 	{
 		// Stock waits, too: it reads the leases live before it marks a node.
@@ -265,6 +267,12 @@ func of(app string) func(*corev1.Pod) bool {
 
 func runs(app string) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool { return of(app)(p) && p.Status.Phase == corev1.PodRunning }
+}
+
+func remadeRuns(truth model.Truth) bool {
+	return podsOf(truth, func(p *corev1.Pod) bool {
+		return p.Name == "remade" && len(p.Status.ResourceClaimStatuses) == 1 && p.Status.Phase == corev1.PodRunning
+	}) == 1
 }
 
 func rolled(app string) func(*corev1.Pod) bool {

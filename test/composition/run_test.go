@@ -39,7 +39,7 @@ const (
 func flagsFor(s schedule.Schedule, load metrics.MetricsClient) arms.Flags {
 	return arms.Flags{
 		Monitor: s.Monitor, QPS: s.QPS, Guards: s.Guards(), Ended: s.Ended, Deployments: s.Deployments(), CronJobs: len(s.CronJobs) > 0, Slices: len(s.Services) > 0, Endpoints: s.Endpoints, Finalizers: s.Finalizers,
-		Collector: len(s.Families) > 0, Claims: len(s.Claimers) > 0, Volumes: len(s.Volumes) > 0, Load: load,
+		Collector: len(s.Families) > 0, Claims: len(s.Claimers) > 0, DeviceTaints: s.DeviceTaints, Volumes: len(s.Volumes) > 0, Load: load,
 	}
 }
 

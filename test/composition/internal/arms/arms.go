@@ -123,6 +123,8 @@ type Flags struct {
 	Collector bool
 	// Claims says that the controller of resource claims runs, too.
 	Claims bool
+	// DeviceTaints says that pods are evicted from devices with taints.
+	DeviceTaints bool
 	// Volumes says that the attach/detach controller runs, too.
 	Volumes bool
 	// Load, unless nil, is what the controller of autoscalers reads, which runs, too.
@@ -261,6 +263,13 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		}
 		run = append(run, func(ctx context.Context) { claims.Run(ctx, claimWorkers) })
 		m.parts = append(m.parts, claims)
+	}
+	if flags.DeviceTaints {
+		taints, err := deviceTaints(ctx, builder, ofController(names.DeviceTaintEvictionController))
+		if err != nil {
+			return nil, err
+		}
+		run = append(run, taints)
 	}
 	if flags.Load != nil {
 		scaling, err := autoscalers(ctx, builder, ofController(names.HorizontalPodAutoscalerController), flags.Load)

@@ -72,7 +72,7 @@ func DiscoverAll() []*metav1.APIResourceList {
 
 // apart says that a resource is of autoscalers or about devices, volumes or finalizers, for which histories of their own run, without a garbage collector.
 func apart(r *Resource) bool {
-	return slices.Contains([]*Resource{ResourceClaims, ClaimTemplates, Autoscalers, PersistentVolumes, Attachments, Drivers, DriverNodes, ServiceCIDRs, Addresses, VolumeClasses, PodGroups}, r)
+	return slices.Contains([]*Resource{ResourceClaims, ClaimTemplates, TaintRules, DeviceSlices, DeviceClasses, Autoscalers, PersistentVolumes, Attachments, Drivers, DriverNodes, ServiceCIDRs, Addresses, VolumeClasses, PodGroups}, r)
 }
 
 func discover(of func(*Resource) bool) (out []*metav1.APIResourceList) {

@@ -69,7 +69,11 @@ var (
 	// ResourceClaims and ClaimTemplates are those of devices; Claims, above, of volumes.
 	ResourceClaims = resource[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](resourcev1.SchemeGroupVersion, "resourceclaims", "ResourceClaim", true)
 	ClaimTemplates = resource[resourcev1.ResourceClaimTemplate, resourcev1.ResourceClaimTemplateList](resourcev1.SchemeGroupVersion, "resourceclaimtemplates", "ResourceClaimTemplate", true)
-	Autoscalers    = resource[autoscalingv2.HorizontalPodAutoscaler, autoscalingv2.HorizontalPodAutoscalerList](autoscalingv2.SchemeGroupVersion, "horizontalpodautoscalers", "HorizontalPodAutoscaler", true)
+	// DeviceSlices give devices taints; of TaintRules and DeviceClasses there are none.
+	TaintRules    = resource[resourcev1.DeviceTaintRule, resourcev1.DeviceTaintRuleList](resourcev1.SchemeGroupVersion, "devicetaintrules", "DeviceTaintRule", false)
+	DeviceSlices  = resource[resourcev1.ResourceSlice, resourcev1.ResourceSliceList](resourcev1.SchemeGroupVersion, "resourceslices", "ResourceSlice", false)
+	DeviceClasses = resource[resourcev1.DeviceClass, resourcev1.DeviceClassList](resourcev1.SchemeGroupVersion, "deviceclasses", "DeviceClass", false)
+	Autoscalers   = resource[autoscalingv2.HorizontalPodAutoscaler, autoscalingv2.HorizontalPodAutoscalerList](autoscalingv2.SchemeGroupVersion, "horizontalpodautoscalers", "HorizontalPodAutoscaler", true)
 	// PersistentVolumes and Attachments are what volumes are attached by; of Drivers and DriverNodes there are none.
 	PersistentVolumes = resource[corev1.PersistentVolume, corev1.PersistentVolumeList](corev1.SchemeGroupVersion, "persistentvolumes", "PersistentVolume", false)
 	Attachments       = resource[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList](storagev1.SchemeGroupVersion, "volumeattachments", "VolumeAttachment", false)
@@ -84,7 +88,7 @@ var (
 	Widgets = resource[metav1.PartialObjectMetadata, metav1.PartialObjectMetadataList](schema.GroupVersion{Group: "example.com", Version: "v1"}, "widgets", "Widget", true)
 )
 
-var all = []*Resource{Pods, Nodes, Events, ConfigMaps, Claims, RCs, ReplicaSets, DaemonSets, StatefulSets, Revisions, Jobs, CronJobs, Leases, Namespaces, Deployments, Quotas, Budgets, Services, Endpoints, Slices, ResourceClaims, ClaimTemplates, Autoscalers, PersistentVolumes, Attachments, Drivers, DriverNodes, ServiceCIDRs, Addresses, VolumeClasses, PodGroups, Widgets}
+var all = []*Resource{Pods, Nodes, Events, ConfigMaps, Claims, RCs, ReplicaSets, DaemonSets, StatefulSets, Revisions, Jobs, CronJobs, Leases, Namespaces, Deployments, Quotas, Budgets, Services, Endpoints, Slices, ResourceClaims, ClaimTemplates, TaintRules, DeviceSlices, DeviceClasses, Autoscalers, PersistentVolumes, Attachments, Drivers, DriverNodes, ServiceCIDRs, Addresses, VolumeClasses, PodGroups, Widgets}
 
 func resource[O, L any](gv schema.GroupVersion, name, kind string, namespaced bool) *Resource {
 	return &Resource{

@@ -17,6 +17,7 @@ const (
 	RemakeClaimer Action = "remake-claimer" // it is deleted, with N seconds of grace or, if N is 0, its default, and made again under its name Delay after it is gone
 	DropClaim     Action = "drop-claim"     // its Nth claim is deleted; a shared one is made again under its name once it is gone
 	TouchClaim    Action = "touch-claim"    // its Nth claim gets an annotation
+	TaintDevices  Action = "taint-devices"  // their device gets a NoExecute taint
 )
 
 // Claimer is a pod that claims devices.

@@ -119,6 +119,8 @@ type Schedule struct {
 	Families []Family `json:",omitempty"`
 	// Claimers are pods that claim devices.
 	Claimers []Claimer `json:",omitempty"`
+	// DeviceTaints says that the controller runs that evicts pods from devices with taints.
+	DeviceTaints bool `json:",omitempty"`
 	// Autoscalers come with their workloads.
 	Autoscalers []Autoscaler `json:",omitempty"`
 	// Volumes come each with a pod that uses it.

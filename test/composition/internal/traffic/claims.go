@@ -22,6 +22,9 @@ const (
 	retryTime = scheduleTime
 )
 
+// allocated is the device that all claims get.
+var allocated = resourcev1.DeviceRequestAllocationResult{Request: "device", Driver: driver, Pool: "pool", Device: "device"}
+
 // SharedClaim is the name of the nth claim that pods share.
 func SharedClaim(n int) string { return fmt.Sprint("shared-", n) }
 
@@ -142,7 +145,7 @@ func (t *Traffic) scheduleClaims() {
 					c.Finalizers = append(c.Finalizers, resourcev1.Finalizer)
 				}
 				if c.Status.Allocation == nil {
-					c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Request: "device", Driver: "example.com", Pool: "pool", Device: "device"}}}}
+					c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{allocated}}}
 				}
 				c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: w.pod.Name, UID: w.pod.UID})
 			})
@@ -206,6 +209,11 @@ func (t *Traffic) doForClaimer(s schedule.Step) bool {
 				c.Annotations = map[string]string{resourcev1.PodResourceClaimAnnotation: c.Annotations[resourcev1.PodResourceClaimAnnotation], "example.com/touched": s.At.String()}
 			})
 		}
+	case schedule.TaintDevices:
+		t.server.Create(model.DeviceSlices, &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: allocated.Pool}, Spec: resourcev1.ResourceSliceSpec{
+			Driver: allocated.Driver, Pool: resourcev1.ResourcePool{Name: allocated.Pool, ResourceSliceCount: 1},
+			Devices: []resourcev1.Device{{Name: allocated.Device, Taints: []resourcev1.DeviceTaint{{Key: TroubleTaint.Key, Effect: resourcev1.DeviceTaintEffectNoExecute, TimeAdded: new(metav1.Now().Rfc3339Copy())}}}},
+		}})
 	default:
 		return false
 	}
