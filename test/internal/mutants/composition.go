@@ -180,8 +180,8 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestWhatIsBeingMadeStaysCharged/ours", Mutant: Mutant{
 			Name: "short-quota", Protection: "a new quota is recalculated soon after only if there are more objects than it says", File: controllers + "resourcequota/prove.go",
-			Old: "if rq.isShort(resourceQuota.Namespace, resourceQuota.Name) {",
-			New: "if true || rq.isShort(resourceQuota.Namespace, resourceQuota.Name) {",
+			Old: "quota.LessThanOrEqual(now, q.Status.Used); !enough {",
+			New: "quota.LessThanOrEqual(now, q.Status.Used); enough || !enough {",
 		}},
 		{Package: compositionTests, Test: "TestDeletionKeepsItsTurn/DaemonSet", Mutant: Mutant{
 			Name: "next-turn", Protection: "what only needs a newer reading of the caches is reconciled once more in the same turn",

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/informers"
+	"k8s.io/klog/v2"
 
-	"k8s.io/kubernetes/pkg/controller"
 	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
@@ -121,32 +121,21 @@ func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.Resou
 			usage[name] = value
 		}
 	}
-	if key, err := controller.KeyFunc(resourceQuota); err == nil {
-		// A retry would come in the place of what was to be added to the queue later.
-		time.AfterFunc(countedAgain, func() {
-			if rq.isShort(resourceQuota.Namespace, resourceQuota.Name) {
-				rq.queue.Add(key)
-			}
-		})
-	}
+	// A retry would come in the place of what was to be added to the queue later.
+	time.AfterFunc(countedAgain, func() { rq.addIfShort(resourceQuota) })
 }
 
-// isShort reports whether there are more objects than the quota says. Fewer there are while one is made, which is charged first: to
-// recalculate then would take its charge back.
-func (rq *Controller) isShort(namespace, name string) bool {
+// addIfShort has the quota recalculated if it says less than there is. It says more while an object is made, which is charged first: that
+// charge would be taken back.
+func (rq *Controller) addIfShort(made *v1.ResourceQuota) {
 	rq.workerLock.RLock()
 	defer rq.workerLock.RUnlock()
-	q, err := rq.rqLister.ResourceQuotas(namespace).Get(name)
-	if err != nil {
-		return false
-	}
-	now, _ := quota.CalculateUsage(namespace, q.Spec.Scopes, q.Spec.Hard, rq.registry, q.Spec.ScopeSelector)
-	for name, value := range now {
-		if used, known := q.Status.Used[name]; known && value.Cmp(used) > 0 {
-			return true
+	if q, err := rq.rqLister.ResourceQuotas(made.Namespace).Get(made.Name); err == nil {
+		now, _ := quota.CalculateUsage(q.Namespace, q.Spec.Scopes, q.Spec.Hard, rq.registry, q.Spec.ScopeSelector)
+		if enough, _ := quota.LessThanOrEqual(now, q.Status.Used); !enough {
+			rq.addQuota(klog.Background(), q)
 		}
 	}
-	return false
 }
 
 // countedBy are the resources of which the value is a sum.
