@@ -141,7 +141,8 @@ func TestDeletionBehindLateEvents(t *testing.T) {
 	})
 }
 
-// A DaemonSet of five nodes rolls while each read of a resource takes 10 s: its deletions wait for reads of what they depend on. Stock's do not.
+// A DaemonSet of five nodes rolls while each read of a resource takes 10 s: its deletions wait for reads of what they depend on, unless answers to
+// writes, or reads of the monitor, come sooner. Stock's do not.
 func TestDaemonSetRollsWhileReadsAreSlow(t *testing.T) {
 	for slow, took := range map[string]map[arms.Arm]time.Duration{
 		"pods":                {arms.Stock: 8 * time.Second, arms.Ours: 33 * time.Second},
@@ -164,7 +165,7 @@ func TestDaemonSetRollsWhileReadsAreSlow(t *testing.T) {
 							done = set.Status.ObservedGeneration == set.Generation && set.Status.UpdatedNumberScheduled == 5 && set.Status.NumberAvailable == 5
 						})
 					}
-					require.InDelta(t, want, time.Since(began), float64(time.Second))
+					require.LessOrEqual(t, time.Since(began), want+time.Second)
 				})
 			})
 		}
