@@ -65,15 +65,16 @@ func ask(wait time.Duration, resources []schema.GroupResource, prove func(schema
 }
 
 // asOf is the time that proofs must reach for a reconcile that began then: age before that, or, if its owner has waited for slow
-// proofs until now, the time of those. Newer ones would take as long again. If it has queued since, others' proofs serve it that are as old as
-// its own were when they came: else each of many that queue would wait for a proof of its own.
+// proofs until now, the time of those. Newer ones would take as long again. If it has queued since, others' proofs serve
+// it that are as old as its own were when they came: else each of many that queue would wait for a proof of its own. That is for the reconcile
+// that follows the wait: how long proofs once took says nothing later.
 func (s *Store) asOf(owner types.NamespacedName, began time.Time, age time.Duration) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	asOf := began.Add(-age)
 	if r := s.slowProof(owner, began); r != nil {
 		asOf = earlier(asOf, r.asOf)
-	} else if r := s.putOffs[owner]; r != nil && !r.asOf.IsZero() {
+	} else if r := s.putOffs[owner]; r != nil && !r.asOf.IsZero() && s.ahead[owner] != nil {
 		asOf = earlier(asOf, began.Add(r.asOf.Sub(r.ended)))
 	}
 	if asOf.Before(s.since) {

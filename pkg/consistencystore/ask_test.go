@@ -145,6 +145,22 @@ func TestASlowProofIsNotForMuchLater(t *testing.T) {
 	})
 }
 
+// An owner wants nothing any more after it has waited, and another deletion later: how long its proofs took then says nothing.
+func TestASlowProofOfBeforeIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, store, queue, reconcile := slowly(t, 10*time.Second)
+		_, err := reconcile()
+		require.Error(t, err)
+		<-queue
+		require.NoError(t, store.EnsureReady(types.NamespacedName{Namespace: "ns", Name: "owner"}))
+		time.Sleep(time.Hour)
+		server.Prove(t.Context(), nodes, time.Now()) // for somebody else
+		_, err = reconcile()
+		require.Error(t, err, "a proof from 10 s before is too old")
+		<-queue
+	})
+}
+
 // A proof that fails in the end is asked for again.
 func TestASlowProofThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
