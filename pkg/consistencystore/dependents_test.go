@@ -141,12 +141,7 @@ func TestServiceCIDRsOfOneRangeThatAreDeletedTogether(t *testing.T) {
 						cidr.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 						require.NoError(t, client.Tracker().Add(cidr))
 					}
-					factory := informers.NewSharedInformerFactory(client, 0)
-					start, err := k.run(ctx, client, factory)
-					require.NoError(t, err)
-					factory.Start(ctx.Done())
-					factory.WaitForCacheSync(ctx.Done())
-					go start()
+					factory := k.start(ctx, t, client)
 					time.Sleep(5 * time.Minute)
 					taken := 0
 					for _, action := range client.Actions() {
@@ -178,6 +173,18 @@ func TestFinalizersThatAreRefusedKeepTheirBackoff(t *testing.T) {
 	}
 }
 
+// start starts the controller, once its caches have what the client has.
+func (k protectedKind) start(ctx context.Context, t *testing.T, client *fake.Clientset) informers.SharedInformerFactory {
+	t.Helper()
+	factory := informers.NewSharedInformerFactory(client, 0)
+	start, err := k.run(ctx, client, factory)
+	require.NoError(t, err)
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	go start()
+	return factory
+}
+
 // refused is how often the finalizer is tried to take off in 5 min.
 func (k protectedKind) refused(t *testing.T, stock bool) (tried int) {
 	synctest.Test(t, func(t *testing.T) {
@@ -207,12 +214,7 @@ func (k protectedKind) refused(t *testing.T, stock bool) (tried int) {
 		m.SetFinalizers([]string{k.finalizer})
 		m.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
 		require.NoError(t, client.Tracker().Add(object))
-		factory := informers.NewSharedInformerFactory(client, 0)
-		start, err := k.run(ctx, client, factory)
-		require.NoError(t, err)
-		factory.Start(ctx.Done())
-		factory.WaitForCacheSync(ctx.Done())
-		go start()
+		factory := k.start(ctx, t, client)
 		time.Sleep(5 * time.Minute)
 		cancel()
 		factory.Shutdown()
@@ -239,17 +241,12 @@ func (k protectedKind) test(t *testing.T, proofs map[schema.GroupResource]freshn
 		})
 		t.Cleanup(func() { consistency.SetProvider(nil) })
 		client := fake.NewClientset()
-		factory := informers.NewSharedInformerFactory(client, 0)
-		start, err := k.run(ctx, client, factory)
-		require.NoError(t, err)
+		factory := k.start(ctx, t, client)
 		defer func() {
 			cancel()
 			factory.Shutdown()
 			time.Sleep(10 * time.Minute)
 		}()
-		factory.Start(ctx.Done())
-		factory.WaitForCacheSync(ctx.Done())
-		go start()
 		time.Sleep(time.Minute)
 
 		object := k.object.DeepCopyObject()
