@@ -52,7 +52,7 @@ const openHead = `
 
 ## How long a write waits
 
-While a cache is shown to be stale, or the server refuses every proof, what waits goes on as follows. Each of these has its test in [status](status.md#known-limits).
+While a cache is shown to be stale, or the server refuses every proof, what waits goes on as follows. The [known limits](status.md#known-limits) name the tests.
 
 | What | waits at most |
 |---|---|
@@ -63,7 +63,7 @@ While a cache is shown to be stale, or the server refuses every proof, what wait
 | what "waits for a time" | 5 min if the cache is stale, 1 min if nothing is known, unless the row says another time |
 | a controller before it starts | 10 s if nothing is known, 60 s if a cache is stale |
 
-Creations of what is missing wait for none of these but the first object after a start, a relist or a lost answer, and the object's own writes.
+What is missing is made at once, but in the second, third, fourth and last row.
 
 ## All controllers
 
