@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
@@ -93,9 +92,7 @@ var _ = describe(scenario{
 		}
 		gomega.Expect(r.Cluster.RestoreEtcd(ctx, snapshot, bumped...)).To(gomega.Succeed())
 		r.restartOthers(ctx)
-		gomega.Expect(rig.Wait(ctx, restoreBound, "pods to be relisted", func() (bool, error) {
-			return r.Proxy.Progress(truth.Pods).Delivered.Reached(strconv.FormatInt(left+1, 10))
-		})).To(gomega.Succeed())
+		r.filledAnew(ctx, truth.Pods, left)
 		r.passes(ctx, "the controller to act", time.Now(), orphansSettle)
 		r.figure("ReplicaSet while held", "%s", r.setIs(ctx, set))
 		for _, hold := range holds {

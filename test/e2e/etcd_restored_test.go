@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
@@ -35,6 +36,8 @@ const (
 	restoreDistance = 4000
 	// restoreBound is how long a DaemonSet with a write in flight may take to its end state after the restore.
 	restoreBound = time.Minute
+	// relistBound is how long a cache may take to be filled anew: its reflector waits for up to a minute between two attempts.
+	relistBound = 2 * time.Minute
 	// expectationsTimeout is upstream's: what a controller created and will never see blocks it so long, with
 	// every gate off, too.
 	expectationsTimeout = 5 * time.Minute
@@ -200,32 +203,48 @@ func restore(ctx context.Context, r *run, o restoration) {
 	r.rewindSeen(ctx, len(o.args) == 0)
 }
 
-// reconciledAnew waits until the caches of pods and DaemonSets have been listed anew, past a resource version,
+// reconciledAnew waits until the caches of pods and DaemonSets were filled anew, past a resource version,
 // and the DaemonSet was reconciled since, or is held from it.
 func (r *run) reconciledAnew(ctx context.Context, set types.UID, left int64) {
 	ginkgo.GinkgoHelper()
-	// Informers try again with a backoff of up to 30 s, however soon the apiserver is back.
-	eventually := func(what string, done func() (bool, error)) {
-		ginkgo.GinkgoHelper()
-		gomega.Expect(rig.Wait(ctx, restoreBound, what, done)).To(gomega.Succeed())
-	}
-	for _, resource := range []schema.GroupResource{truth.Pods, truth.DaemonSets} {
-		eventually(resource.Resource+" to be relisted", func() (bool, error) {
-			return r.Proxy.Progress(resource).Delivered.Reached(strconv.FormatInt(left+1, 10))
-		})
-	}
+	r.filledAnew(ctx, truth.Pods, left)
+	r.filledAnew(ctx, truth.DaemonSets, left)
 	ds := r.Truth.At(truth.DaemonSets, truth.Latest)[set].Object.(*appsv1.DaemonSet)
 	edited, err := r.Client.AppsV1().DaemonSets(ds.Namespace).Patch(ctx, ds.Name, types.MergePatchType,
 		[]byte(`{"spec":{"revisionHistoryLimit":5}}`), metav1.PatchOptions{})
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	eventually("the DaemonSet to be reconciled, or held from it", func() (bool, error) {
+	gomega.Expect(rig.Wait(ctx, restoreBound, "the DaemonSet to be reconciled, or held from it", func() (bool, error) {
 		if r.Arm == rig.P && series(ctx, r, "stale_controller_parked_owners", `controller="daemonset"`) == 1 &&
 			series(ctx, r, "stale_controller_relist_proofs_total", `resource="nodes"`, `result="Stale"`) > 0 {
 			return true, nil
 		}
 		ds := r.Truth.At(truth.DaemonSets, truth.Latest)[set].Object.(*appsv1.DaemonSet)
 		return ds.Status.ObservedGeneration == edited.Generation, nil
-	})
+	})).To(gomega.Succeed())
+}
+
+// filledAnew waits until a cache of the kube-controller-manager was filled anew since a restore. That shows when its watch brings a
+// resource version past the one that was left. After a WatchList that is its first bookmark. After a list it is the next event, so an
+// object is changed, once a second.
+func (r *run) filledAnew(ctx context.Context, resource schema.GroupResource, left int64) {
+	ginkgo.GinkgoHelper()
+	client, err := dynamic.NewForConfig(r.Cluster.AdminConfig())
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	objects := client.Resource(resource.WithVersion("v1")).Namespace(metav1.NamespaceDefault)
+	var touched time.Time
+	gomega.Expect(rig.Wait(ctx, relistBound, resource.Resource+" to be relisted", func() (bool, error) {
+		if told, err := r.Told(resource, strconv.FormatInt(left+1, 10)); told || err != nil || time.Since(touched) < time.Second {
+			return told, err
+		}
+		touched = time.Now()
+		list, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil || len(list.Items) == 0 {
+			return false, err
+		}
+		_, err = objects.Patch(ctx, list.Items[0].GetName(), types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"annotations":{"e2e.fresh-kcm.io/touched":%q}}}`, touched), metav1.PatchOptions{})
+		return false, ignoreNotFound(err)
+	})).To(gomega.Succeed())
 }
 
 const ruleRewind = "rewind not seen"
