@@ -38,7 +38,7 @@ exec 3>"${E2E_PROGRESS}" # lest its reader end with the first writer
 
 result=0
 _output/tools/ginkgo run --procs="${E2E_PROCS:-4}" --timeout="${E2E_TIMEOUT:-60m}" --poll-progress-after=120s --no-color --fail-on-empty -v \
-  --output-dir="${out}" --junit-report=junit.xml "$@" "${out}/e2e.test" >"${out}/run.log" 2>&1 3>&- || result=$?
+  --output-dir="${out}" --junit-report=junit.xml "$@" "${out}/e2e.test" -- -test.run='^TestE2E$' >"${out}/run.log" 2>&1 3>&- || result=$?
 exec 3>&-
 wait
 if ((result != 0)); then

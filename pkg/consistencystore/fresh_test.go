@@ -5,6 +5,7 @@ package consistencystore
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -170,6 +171,40 @@ func TestTheLogTellsOfAWaitOnce(t *testing.T) {
 		time.Sleep(sameWait + time.Second)
 		putOff("a", nodes)
 		require.Len(t, lines, 5, "a new wait")
+	})
+}
+
+// staleOnceKnown are caches that were proven once, and are always stale.
+type staleOnceKnown struct{ verdicts }
+
+func (*staleOnceKnown) Known(schema.GroupResource) (freshness.Proof, bool) {
+	return freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "5"}, true
+}
+
+// Thousands of actions that go on although a cache lags are one line, too.
+func TestTheLogTellsOnceOfManyThatGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := 0
+		logger := funcr.New(func(_, args string) {
+			if strings.Contains(args, "the disruptive action goes on") {
+				goOn++
+			}
+		}, funcr.Options{})
+		reached := version("5")
+		store := passStore(t.Context(), &staleOnceKnown{verdicts{of: map[schema.GroupResource]freshness.Proof{nodes: stale}}}, map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: &reached})
+		prove := func(owner string) error {
+			ctx := consistency.WithOwner(klog.NewContext(t.Context(), logger), store, types.NamespacedName{Namespace: "ns", Name: owner}, "uid")
+			return consistency.ProveFresh(ctx, store, nodes)
+		}
+		owners := []string{"a", "b", "c"}
+		for _, owner := range owners {
+			require.Error(t, prove(owner))
+		}
+		time.Sleep(2 * time.Second) // The waits end.
+		for _, owner := range owners {
+			require.NoError(t, prove(owner))
+		}
+		require.Equal(t, 1, goOn)
 	})
 }
 

@@ -42,7 +42,7 @@ const (
 	lagLimit = 30 * time.Second
 	// sameWait is how soon after a wait an owner must ask for a proof again for the wait to continue.
 	sameWait = 30 * time.Second
-	// tellEvery is how often the log tells of an action that is put off, for each cache.
+	// tellEvery is how often the log tells of an action that is put off or goes on, for each cache.
 	tellEvery = 10 * time.Second
 )
 
@@ -69,8 +69,8 @@ type Store struct {
 	untracked map[types.NamespacedName]types.UID
 	// putOffs are the actions of owners that have had no proof since their last wait for one ended.
 	putOffs map[types.NamespacedName]*putOff
-	// told is what the log has told of actions that are put off, by cache.
-	told map[schema.GroupResource]told
+	// told is when the log last told what of actions, for each cache.
+	told map[tale]told
 	// ahead has, for owners whose last view was older than the proof, what to prove before their next view.
 	ahead map[types.NamespacedName]*ahead
 	// unprovable are the resources about which nothing can be proven, and since when.
@@ -318,8 +318,9 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 			continue
 		}
 		if proof.Outcome == freshness.Stale && s.caughtUp(owner.Name, began, resource) {
-			klog.FromContext(ctx).Info("A cache keeps lagging: the disruptive action goes on, because the cache has all that the server had when the action was put off", "controller", s.name,
-				"owner", owner.Name, "resource", resource, "proof", proof.String())
+			s.mu.Lock()
+			s.tell(ctx, "A cache keeps lagging: the disruptive action goes on, because the cache has all that the server had when the action was put off", owner.Name, resource, proof)
+			s.mu.Unlock()
 			continue
 		}
 		metrics.Unproven(s.name, resource, string(proof.Outcome))
@@ -508,7 +509,7 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 		r.since, r.refuted = earlier.since, earlier.refuted
 		maps.Copy(r.stale, earlier.stale)
 	} else {
-		s.tell(ctx, owner, r)
+		s.tell(ctx, "Put off a disruptive action until a cache is proven fresh", owner, r.resource, r.proof)
 	}
 	s.held.change(func() { s.held.park(owner, &r.hold) })
 	go func() {
@@ -535,25 +536,31 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 	}()
 }
 
-// told is when the log last told of an action, and how many more began to wait since.
+// tale is what the log tells of an action that depends on a cache.
+type tale struct {
+	message  string
+	resource schema.GroupResource
+}
+
+// told is when the log last told it, and of how many more actions it was true since.
 type told struct {
 	at   time.Time
 	more int
 }
 
-// tell logs that an action begins to wait. Of many it tells of one in tellEvery for each cache, and how many more there were since the last:
+// tell logs what becomes of an action. Of many it tells of one in tellEvery for each cache, and how many more there were since the last:
 // the page and the metrics have all. mu must be held.
-func (s *Store) tell(ctx context.Context, owner types.NamespacedName, r *putOff) {
-	logger, before := klog.FromContext(ctx), s.told[r.resource]
+func (s *Store) tell(ctx context.Context, message string, owner types.NamespacedName, resource schema.GroupResource, proof freshness.Proof) {
+	of := tale{message: message, resource: resource}
+	logger, before := klog.FromContext(ctx), s.told[of]
 	if s.told == nil {
-		s.told = map[schema.GroupResource]told{}
+		s.told = map[tale]told{}
 	}
 	if time.Since(before.at) < tellEvery {
-		s.told[r.resource] = told{at: before.at, more: before.more + 1}
+		s.told[of] = told{at: before.at, more: before.more + 1}
 		logger = logger.V(4)
 	} else {
-		s.told[r.resource] = told{at: time.Now()}
+		s.told[of] = told{at: time.Now()}
 	}
-	logger.Info("Put off a disruptive action until a cache is proven fresh", "controller", s.name, "owner", owner, "resource", r.resource,
-		"proof", r.proof.String(), "more", before.more)
+	logger.Info(message, "controller", s.name, "owner", owner, "resource", resource, "proof", proof.String(), "more", before.more)
 }

@@ -32,9 +32,9 @@ var nodes = []Controller{
 	}},
 	{Name: names.ResourceClaimController, Client: "resource-claim-controller", Rules: []Rule{
 		{Verbs: "create", Resources: "resourceclaims.resource.k8s.io", Mode: Exempt, Why: "Its own writes are kept until the cache shows them."},
-		{Verbs: "update patch", Resources: "resourceclaims.resource.k8s.io resourceclaims.resource.k8s.io/status", Mode: View, Scenarios: []int{38},
+		{Verbs: "update patch", Resources: "resourceclaims.resource.k8s.io resourceclaims.resource.k8s.io/status", Mode: View, Scenarios: []int{23, 38},
 			Why: "That a pod needs the claim no more is proven, or read live, before its reservation is dropped. " + refused},
-		{Verbs: "delete", Resources: "resourceclaims.resource.k8s.io", Mode: View, Preconditions: byUID, Why: "Likewise. It carries the UID."},
+		{Verbs: "delete", Resources: "resourceclaims.resource.k8s.io", Mode: View, Tests: []string{"TestResourceClaims"}, Preconditions: byUID, Why: "Likewise. It carries the UID."},
 		{Verbs: "update patch", Resources: "pods/status podgroups.scheduling.k8s.io/status", Mode: Exempt, Why: repeatable},
 	}},
 	{Name: names.ResourcePoolStatusRequestController, Client: "resourcepoolstatusrequest-controller", Rules: []Rule{

@@ -48,6 +48,8 @@ type Rule struct {
 	Why string
 	// Scenarios are the numbers of those that show it on a real control plane.
 	Scenarios []int
+	// Tests are the names of those that show what no scenario does.
+	Tests []string
 	// Preconditions are those that every deletion of the rule carries while its controller is not exempt. The transport sends
 	// none without, so only what the code never leaves out may be here.
 	Preconditions []Precondition

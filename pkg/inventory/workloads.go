@@ -16,16 +16,19 @@ var (
 	asRead = []Precondition{UID, ResourceVersion}
 )
 
-// status is a rule for what a workload controller says of an object.
-func status(resource string) Rule {
-	return Rule{Verbs: "update patch", Resources: resource + "/status", Mode: View, Why: ownWrites + " " + refused}
+// everyOwner is the test by which all writes of a workload controller for an object are known as its own.
+var everyOwner = []string{"TestEveryWriteHasAnOwner"}
+
+// status is a rule for what a workload controller says of an object, as these scenarios show, too.
+func status(resource string, scenarios ...int) Rule {
+	return Rule{Verbs: "update patch", Resources: resource + "/status", Mode: View, Why: ownWrites + " " + refused, Scenarios: scenarios, Tests: everyOwner}
 }
 
 // pods are the rules of a controller that makes pods for an object, as these scenarios show, and deletes some of them.
 func pods(creates []int, deletes Rule) []Rule {
 	deletes.Verbs, deletes.Resources = "delete", "pods"
 	return []Rule{
-		{Verbs: "create", Resources: "pods", Mode: View, Why: ownWrites, Scenarios: creates},
+		{Verbs: "create", Resources: "pods", Mode: View, Why: ownWrites, Scenarios: creates, Tests: everyOwner},
 		deletes,
 		{Verbs: "patch update", Resources: "pods", Mode: InCode, Why: "It adopts or releases a pod after a live read of the owner, and names the pod's UID."},
 	}
@@ -35,7 +38,7 @@ func pods(creates []int, deletes Rule) []Rule {
 var workloads = []Controller{
 	{Name: names.DaemonSetController, Client: "daemon-set-controller", Rules: append(pods([]int{1, 2, 17}, Rule{Mode: View, Scenarios: []int{4, 5, 30},
 		Why: "The DaemonSet, its pods, its revisions and the nodes are proven before the deletion."}),
-		status("daemonsets.apps"),
+		status("daemonsets.apps", 1, 3),
 		Rule{Verbs: "create update patch", Resources: "controllerrevisions.apps", Mode: View, Why: ownWrites, Scenarios: []int{5}},
 		Rule{Verbs: "delete", Resources: "controllerrevisions.apps", Mode: View, Why: "The DaemonSet, its pods and its revisions are proven before an old one is deleted.", Scenarios: []int{30}},
 	)},
@@ -52,7 +55,7 @@ var workloads = []Controller{
 	{Name: names.StatefulSetController, Client: "statefulset-controller", Rules: append(pods([]int{2}, Rule{Mode: View, Scenarios: []int{30},
 		Why: "The StatefulSet and its pods are proven before a scale-down or a replacement."}),
 		status("statefulsets.apps"),
-		Rule{Verbs: "create update patch delete", Resources: "controllerrevisions.apps", Mode: View, Why: ownWrites},
+		Rule{Verbs: "create update patch delete", Resources: "controllerrevisions.apps", Mode: View, Why: ownWrites, Tests: everyOwner},
 		Rule{Verbs: "create", Resources: "persistentvolumeclaims", Mode: Exempt, Why: "The claim has the name of its pod: a second one is refused."},
 		Rule{Verbs: "update delete", Resources: "persistentvolumeclaims", Mode: View, Scenarios: []int{30},
 			Why: "The StatefulSet and its pods are proven before a claim gets an owner, whose end is that of the claim."},
@@ -77,7 +80,8 @@ var workloads = []Controller{
 	{Name: names.CronJobController, Client: "cronjob-controller", Rules: []Rule{
 		{Verbs: "create", Resources: "jobs.batch", Mode: Bounded, Scenarios: []int{36},
 			Why: "The CronJob is proven before, or read live; where neither can be had, for startingDeadlineSeconds or 30 s at most."},
-		{Verbs: "delete", Resources: "jobs.batch", Mode: Bounded, Why: "As for the Job that is created. Finished Jobs that are too many are deleted by their names, without a proof, as on stock."},
+		{Verbs: "delete", Resources: "jobs.batch", Mode: Bounded, Tests: []string{"TestCronJobIsSuspendedUnseen"},
+			Why: "As for the Job that is created. Finished Jobs that are too many are deleted by their names, without a proof, as on stock."},
 		{Verbs: "update patch", Resources: "jobs.batch", Mode: InCode, Why: refused},
 		{Verbs: "update", Resources: "cronjobs.batch cronjobs.batch/status", Mode: InCode, Why: refused},
 		{Verbs: "delete", Resources: "pods", Mode: Exempt, Why: "It is permitted, and never sent."},
@@ -85,7 +89,7 @@ var workloads = []Controller{
 	{Name: names.HorizontalPodAutoscalerController, Client: "horizontal-pod-autoscaler", Rules: []Rule{
 		{Verbs: "update", Resources: "*/scale", Mode: Bounded, Scenarios: []int{47},
 			Why: "It waits for its own writes, and reads the scale live. The autoscaler and the pods that it counts are proven before replicas are lowered, for 5 min at most. They are raised at once."},
-		{Verbs: "update", Resources: "horizontalpodautoscalers.autoscaling/status", Mode: View, Why: ownWrites},
+		{Verbs: "update", Resources: "horizontalpodautoscalers.autoscaling/status", Mode: View, Why: ownWrites, Tests: []string{"TestAutoscalerWaitsForItsOwnWrites"}},
 	}},
 	{Name: names.DisruptionController, Client: "disruption-controller", Rules: []Rule{
 		{Verbs: "update", Resources: "poddisruptionbudgets.policy/status", Mode: Bounded, Scenarios: []int{34},

@@ -22,20 +22,29 @@ import (
 // cronJobSeeds are those that run unless CRONJOB_SEEDS says how many.
 const cronJobSeeds = 5
 
-// A CronJob that is suspended while its cache is held runs on stock.
+// A CronJob that is suspended while its cache is held runs on stock, and one that replaces its Jobs deletes the one that runs: its run of the first
+// minute was made shortly before the second.
 func TestCronJobIsSuspendedUnseen(t *testing.T) {
-	s := schedule.Schedule{Nodes: 2, Settle: 3 * time.Minute, CronJobs: []schedule.CronJob{{Name: "cronjob", Policy: "Forbid", Keep: 1}}, Steps: []schedule.Step{
-		{At: 100 * time.Second, Action: schedule.Hold, Target: "cronjobs", For: 50 * time.Second},
-		{At: 105 * time.Second, Action: schedule.Suspend, Target: "cronjob", For: 3 * time.Minute},
-	}}
-	stock, ours := both(t, s)
-	require.NotEmpty(t, stock.Unjustified)
-	require.Equal(t, "run", stock.Unjustified[0].Rule)
-	require.Empty(t, ours.Unjustified)
-	for _, runs := range ours.Runs {
-		require.GreaterOrEqual(t, len(runs), 4)
+	for _, policy := range []string{"Forbid", "Replace"} {
+		t.Run(policy, func(t *testing.T) {
+			steps := []schedule.Step{
+				{At: 109 * time.Second, Action: schedule.Hold, Target: "cronjobs", For: 41 * time.Second},
+				{At: 110 * time.Second, Action: schedule.Suspend, Target: "cronjob", For: 132 * time.Second},
+			}
+			if policy == "Replace" {
+				steps = append([]schedule.Step{{At: 50 * time.Second, Action: schedule.Suspend, Target: "cronjob", For: 58 * time.Second}}, steps...)
+			}
+			s := schedule.Schedule{Nodes: 2, Settle: 3 * time.Minute, CronJobs: []schedule.CronJob{{Name: "cronjob", Policy: policy, Keep: 10}}, Steps: steps}
+			owner := model.Owner{Kind: "CronJob", NamespacedName: types.NamespacedName{Namespace: traffic.Namespace, Name: "cronjob"}}
+			stock, ours := both(t, s)
+			require.NotEmpty(t, stock.Unjustified)
+			require.Equal(t, "run", stock.Unjustified[0].Rule)
+			require.Equal(t, policy == "Replace", stock.Requests[owner]["delete jobs"] > 0)
+			require.Empty(t, ours.Unjustified)
+			require.Zero(t, ours.Requests[owner]["delete jobs"])
+			require.GreaterOrEqual(t, len(ours.Runs[owner]), 4)
+		})
 	}
-	require.Len(t, ours.Runs, 1)
 }
 
 // A CronJob whose Jobs are refused, or whose webhook is down, is tried as often as upstream tries it, with exponential backoff, also if

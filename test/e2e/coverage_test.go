@@ -101,8 +101,8 @@ func modeName(mode inventory.Mode) string {
 	return string(mode)
 }
 
-// coveragePage is docs/coverage.md.
-func coveragePage(controllers []inventory.Controller) string {
+// coveragePage is docs/coverage.md; files are those of the tests that rules name.
+func coveragePage(controllers []inventory.Controller, files map[string]string) string {
 	controllers = slices.SortedFunc(slices.Values(controllers), func(a, b inventory.Controller) int { return strings.Compare(a.Name, b.Name) })
 	var page strings.Builder
 	fmt.Fprintf(&page, coverageHead, len(controllers))
@@ -120,38 +120,48 @@ func coveragePage(controllers []inventory.Controller) string {
 		fmt.Fprintf(&page, "- %s: %s.\n", strings.Join(names, ", "), why)
 	}
 	page.WriteString(openHead + "A controller counts where the write that is protected least does. † marks deletions that are not sent without the UID, or the resource version, that they are said to\n" +
-		"carry: [design](design.md#what-the-transport-refuses).\n\n| Controller | Write | | Why | Scenarios |\n|---|---|---|---|---|\n")
+		"carry: [design](design.md#what-the-transport-refuses). Numbers are those of [scenarios](scenarios.md).\n\n| Controller | Write | | Why | Shown by |\n|---|---|---|---|---|\n")
 	for _, c := range append(controllers, inventory.Itself()) {
 		name := "**" + c.Name + "**"
 		if c.Name == inventory.Process {
-			page.WriteString("\nBesides them the process itself writes:\n\n| Client | Write | | Why | Scenarios |\n|---|---|---|---|---|\n")
+			page.WriteString("\nBesides them the process itself writes:\n\n| Client | Write | | Why | Shown by |\n|---|---|---|---|---|\n")
 		}
 		if len(c.Rules) == 0 {
 			fmt.Fprintf(&page, "| %s | events | harmless | Nothing acts on events. | |\n", name)
 		}
 		for _, r := range c.Rules {
-			var scenarios []string
+			var shownBy []string
 			for _, n := range r.Scenarios {
-				scenarios = append(scenarios, fmt.Sprint(n))
+				shownBy = append(shownBy, fmt.Sprint(n))
+			}
+			for _, test := range r.Tests {
+				shownBy = append(shownBy, fmt.Sprintf("[%s](../%s)", test, files[test]))
 			}
 			why := r.Why
 			if len(r.Preconditions) > 0 {
 				why += " †"
 			}
 			fmt.Fprintf(&page, "| %s | %s %s | %s | %s | %s |\n", name, strings.ReplaceAll(r.Verbs, " ", ", "),
-				"`"+strings.ReplaceAll(r.Resources, " ", "`, `")+"`", modeName(r.Mode), why, strings.Join(scenarios, ", "))
+				"`"+strings.ReplaceAll(r.Resources, " ", "`, `")+"`", modeName(r.Mode), why, strings.Join(shownBy, ", "))
 			name = ""
 		}
 	}
 	return page.String()
 }
 
-// TestCoverage proves that docs/coverage.md is of the inventory, and that the scenarios which it names exist. hack/update-scenarios.sh
-// writes it.
+// TestCoverage proves that docs/coverage.md is of the inventory, that the scenarios and tests which it names exist, and that each write
+// that waits has one. hack/update-scenarios.sh writes it.
 func TestCoverage(t *testing.T) {
-	requirePage(t, "coverage.md", coveragePage(inventory.Controllers()))
+	files := readSources(t).tests
+	requirePage(t, "coverage.md", coveragePage(inventory.Controllers(), files))
 	for _, c := range inventory.Controllers() {
 		for _, r := range c.Rules {
+			if r.Mode == inventory.View || r.Mode == inventory.Bounded {
+				require.Positive(t, len(r.Scenarios)+len(r.Tests), "%s, %s %s: what shows that it waits?", c.Name, r.Verbs, r.Resources)
+			}
+			for _, test := range r.Tests {
+				require.Contains(t, files, test, c.Name)
+			}
 			for _, n := range r.Scenarios {
 				require.True(t, slices.ContainsFunc(indexed, func(e indexEntry) bool { return e.number == n }), "%s: there is no scenario %d", c.Name, n)
 			}

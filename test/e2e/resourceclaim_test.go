@@ -40,31 +40,12 @@ var _ = describe(scenario{
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 1}}},
 	timeout: 3 * time.Minute,
 	run: func(ctx context.Context, r *run) {
-		devices := r.Client.ResourceV1()
 		pods := r.Client.CoreV1().Pods(metav1.NamespaceDefault)
-		claim := func() *resourceapi.ResourceClaim {
-			c, err := devices.ResourceClaims(metav1.NamespaceDefault).Get(ctx, usingPod, metav1.GetOptions{})
-			gomega.Expect(err).NotTo(gomega.HaveOccurred())
-			return c
-		}
-		allocated := func(want bool) error {
-			if c := claim(); (c.Status.Allocation != nil) != want {
-				return fmt.Errorf("%+v; want it allocated: %t", c.Status, want)
-			}
-			return nil
-		}
-		_, err := devices.DeviceClasses().Create(ctx, workload.DeviceClass(), metav1.CreateOptions{})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		_, err = devices.ResourceSlices().Create(ctx, workload.DeviceSlice(onlyDevice, r.Cluster.Nodes().Names()[0], 1), metav1.CreateOptions{})
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		for _, name := range []string{usingPod, awaitingPod} {
-			_, err = devices.ResourceClaims(metav1.NamespaceDefault).Create(ctx, workload.DeviceClaim(name, onlyDevice, time.Minute), metav1.CreateOptions{})
-			gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		}
+		r.oneDevice(ctx)
 		r.claiming(ctx, usingPod)
 		r.runs(ctx, usingPod, 1)
 		gomega.Expect(r.setPhase(ctx, usingPod, corev1.PodSucceeded)).To(gomega.Succeed())
-		r.figure("claim of an ended pod released after", "%v", rounded(r.converges(ctx, "the claim is released", stepLimit, func() error { return allocated(false) })))
+		r.figure("claim of an ended pod released after", "%v", rounded(r.converges(ctx, "the claim is released", stepLimit, func() error { return r.allocated(ctx, false) })))
 		r.told(ctx, truth.Pods)
 
 		hold := r.inject(faultproxy.Target{Resource: truth.Pods}, faultproxy.Hold{})
@@ -89,23 +70,67 @@ var _ = describe(scenario{
 		if r.Arm == rig.P {
 			r.figure("live reads", "%.0f", series(ctx, r, "stale_controller_live_reads_total", `controller="resourceclaim"`, `resource="pods"`))
 		}
-		r.figure("still allocated, reserved", "%t, %t", claim().Status.Allocation != nil, reservedFor(claim(), uid))
-		r.figure("both pods run with the device", "%t", r.isRunning(usingPod) && r.isRunning(awaitingPod))
-		if r.isRunning(awaitingPod) {
-			r.violate(oracle.Violation{Oracle: "S2", Rule: ruleDevice, Object: awaitingPod, Time: time.Now(), Detail: "pod " + usingPod + " runs with it"})
-		}
+		r.deviceIsKept(ctx, uid)
 		hold.Clear()
 		r.told(ctx, truth.Pods)
 
-		gomega.Expect(r.setPhase(ctx, usingPod, corev1.PodSucceeded)).To(gomega.Succeed())
-		r.figure("given to the other pod after", "%v", rounded(r.converges(ctx, "the other pod gets the device", stepLimit, func() error {
-			if !r.isRunning(awaitingPod) {
-				return fmt.Errorf("pod %s does not run", awaitingPod)
-			}
-			return allocated(false)
-		})))
+		r.deviceIsGivenOn(ctx)
 	},
 })
+
+// oneDevice makes a device, and a claim of it for each pod.
+func (r *run) oneDevice(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	devices := r.Client.ResourceV1()
+	_, err := devices.DeviceClasses().Create(ctx, workload.DeviceClass(), metav1.CreateOptions{})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	_, err = devices.ResourceSlices().Create(ctx, workload.DeviceSlice(onlyDevice, r.Cluster.Nodes().Names()[0], 1), metav1.CreateOptions{})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	for _, name := range []string{usingPod, awaitingPod} {
+		_, err = devices.ResourceClaims(metav1.NamespaceDefault).Create(ctx, workload.DeviceClaim(name, onlyDevice, time.Minute), metav1.CreateOptions{})
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	}
+}
+
+// claimInUse is the claim of the pod that uses the device.
+func (r *run) claimInUse(ctx context.Context) *resourceapi.ResourceClaim {
+	ginkgo.GinkgoHelper()
+	c, err := r.Client.ResourceV1().ResourceClaims(metav1.NamespaceDefault).Get(ctx, usingPod, metav1.GetOptions{})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	return c
+}
+
+// allocated says whether that claim is as wanted.
+func (r *run) allocated(ctx context.Context, want bool) error {
+	ginkgo.GinkgoHelper()
+	if c := r.claimInUse(ctx); (c.Status.Allocation != nil) != want {
+		return fmt.Errorf("%+v; want it allocated: %t", c.Status, want)
+	}
+	return nil
+}
+
+// deviceIsKept judges whether only the pod with this UID runs with the device.
+func (r *run) deviceIsKept(ctx context.Context, uid types.UID) {
+	ginkgo.GinkgoHelper()
+	claim := r.claimInUse(ctx)
+	r.figure("still allocated, reserved", "%t, %t", claim.Status.Allocation != nil, reservedFor(claim, uid))
+	r.figure("both pods run with the device", "%t", r.isRunning(usingPod) && r.isRunning(awaitingPod))
+	if r.isRunning(awaitingPod) {
+		r.violate(oracle.Violation{Oracle: "S2", Rule: ruleDevice, Object: awaitingPod, Time: time.Now(), Detail: "pod " + usingPod + " runs with it"})
+	}
+}
+
+// deviceIsGivenOn has the pod end that uses the device, and waits until the other has it.
+func (r *run) deviceIsGivenOn(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	gomega.Expect(r.setPhase(ctx, usingPod, corev1.PodSucceeded)).To(gomega.Succeed())
+	r.figure("given to the other pod after", "%v", rounded(r.converges(ctx, "the other pod gets the device", stepLimit, func() error {
+		if !r.isRunning(awaitingPod) {
+			return fmt.Errorf("pod %s does not run", awaitingPod)
+		}
+		return r.allocated(ctx, false)
+	})))
+}
 
 // claiming makes a pod that uses the claim of its name.
 func (r *run) claiming(ctx context.Context, name string) {

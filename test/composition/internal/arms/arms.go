@@ -236,22 +236,18 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		run = append(run, func(ctx context.Context) { slices.Run(ctx, workers) })
 		m.parts = append(m.parts, slices)
 	}
-	if flags.Endpoints {
-		endpoints, err := endpointControllers(ctx, builder, ofController)
+	for _, several := range []struct {
+		wanted bool
+		build  func(ctx context.Context, builder clientbuilder.ControllerClientBuilder, ofController func(name string) informers.SharedInformerFactory) ([]runner, error)
+	}{{flags.Endpoints, endpointControllers}, {flags.Finalizers, finalizerControllers}} {
+		if !several.wanted {
+			continue
+		}
+		controllers, err := several.build(ctx, builder, ofController)
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range endpoints {
-			run = append(run, func(ctx context.Context) { c.Run(ctx, workers) })
-			m.parts = append(m.parts, c)
-		}
-	}
-	if flags.Finalizers {
-		finalizers, err := finalizerControllers(ctx, builder, ofController)
-		if err != nil {
-			return nil, err
-		}
-		for _, c := range finalizers {
+		for _, c := range controllers {
 			run = append(run, func(ctx context.Context) { c.Run(ctx, workers) })
 			m.parts = append(m.parts, c)
 		}
@@ -392,10 +388,13 @@ func sliceController(ctx context.Context, builder clientbuilder.ControllerClient
 	return endpointslice.NewController(ctx, core.Pods(), core.Services(), core.Nodes(), f.Discovery().V1().EndpointSlices(), endpointsPerSlice, client, 0), nil
 }
 
-// endpointControllers makes the controllers of Endpoints and of the slices that mirror them.
-func endpointControllers(ctx context.Context, builder clientbuilder.ControllerClientBuilder, ofController func(name string) informers.SharedInformerFactory) ([]interface {
+// runner is a controller.
+type runner interface {
 	Run(ctx context.Context, workers int)
-}, error) {
+}
+
+// endpointControllers makes the controllers of Endpoints and of the slices that mirror them.
+func endpointControllers(ctx context.Context, builder clientbuilder.ControllerClientBuilder, ofController func(name string) informers.SharedInformerFactory) ([]runner, error) {
 	client, err := builder.Client("endpoint-controller")
 	if err != nil {
 		return nil, fmt.Errorf("client of Endpoints: %w", err)
@@ -406,9 +405,7 @@ func endpointControllers(ctx context.Context, builder clientbuilder.ControllerCl
 	}
 	f := ofController(names.EndpointsController)
 	m := ofController(names.EndpointSliceMirroringController)
-	return []interface {
-		Run(ctx context.Context, workers int)
-	}{
+	return []runner{
 		endpoint.NewEndpointController(ctx, f.Core().V1().Pods(), f.Core().V1().Services(), f.Core().V1().Endpoints(), client, 0),
 		endpointslicemirroring.NewController(ctx, m.Core().V1().Endpoints(), m.Discovery().V1().EndpointSlices(), m.Core().V1().Services(), endpointsPerSlice, mirror, 0),
 	}, nil

@@ -18,9 +18,7 @@ import (
 )
 
 // finalizerControllers makes the controllers of ServiceCIDRs, VolumeAttributesClasses and PodGroups, which keep a finalizer on what is used.
-func finalizerControllers(ctx context.Context, builder clientbuilder.ControllerClientBuilder, ofController func(name string) informers.SharedInformerFactory) ([]interface {
-	Run(ctx context.Context, workers int)
-}, error) {
+func finalizerControllers(ctx context.Context, builder clientbuilder.ControllerClientBuilder, ofController func(name string) informers.SharedInformerFactory) ([]runner, error) {
 	clients := map[string]kubernetes.Interface{}
 	for _, name := range []string{names.ServiceCIDRController, names.VolumeAttributesClassProtectionController, names.PodGroupProtectionController} {
 		c, err := builder.Client(name)
@@ -41,7 +39,5 @@ func finalizerControllers(ctx context.Context, builder clientbuilder.ControllerC
 	if err != nil {
 		return nil, fmt.Errorf("controller of PodGroups: %w", err)
 	}
-	return []interface {
-		Run(ctx context.Context, workers int)
-	}{servicecidrs.NewController(ctx, networking.ServiceCIDRs(), networking.IPAddresses(), clients[names.ServiceCIDRController]), classes, groups}, nil
+	return []runner{servicecidrs.NewController(ctx, networking.ServiceCIDRs(), networking.IPAddresses(), clients[names.ServiceCIDRController]), classes, groups}, nil
 }
