@@ -5,18 +5,15 @@ package transport
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -48,6 +45,9 @@ type Store interface {
 	// the owner reconciled again in its place. It does nothing unless the write is tracked.
 	Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (tracked, again bool)
 }
+
+// maxSized is up to which size room is made for an answer because the server says that it has that size: far more than an object has.
+const maxSized = 8 << 20
 
 // NeverRetried says of a write whose outcome is unknown that its client would not have sent it again.
 const NeverRetried time.Duration = -1
@@ -98,7 +98,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return resp, err
 	}
-	body, err := io.ReadAll(resp.Body)
+	body, err := readAll(resp)
 	_ = resp.Body.Close()
 	if err != nil {
 		_ = w.lost(nil)
@@ -141,7 +141,17 @@ func webhookFailed(req *http.Request, resp *http.Response) bool {
 		return false
 	}
 	got, err := decode(resp.Header.Get("Content-Type"), body)
-	return err == nil && got.Kind == "Status" && strings.HasPrefix(got.Message, "Internal error occurred: failed calling webhook ")
+	return err == nil && got.kind == "Status" && strings.HasPrefix(got.message, "Internal error occurred: failed calling webhook ")
+}
+
+// readAll reads the body of an answer, into no more memory than the server says it has.
+func readAll(resp *http.Response) ([]byte, error) {
+	if resp.ContentLength <= 0 || resp.ContentLength > maxSized {
+		return io.ReadAll(resp.Body)
+	}
+	body := make([]byte, resp.ContentLength)
+	_, err := io.ReadFull(resp.Body, body)
+	return body, err
 }
 
 // ownerWrite is a write that was sent for an owner.
@@ -241,12 +251,13 @@ func (w ownerWrite) sentObject() (*answer, error) {
 	return decode(w.req.Header.Get("Content-Type"), raw)
 }
 
-// answer is what a write's response says: the object, or for some deletes a Status that names it.
+// answer is what a write's response says: which object it has, by its name, namespace, UID and version alone, or for some deletes a Status
+// that names it.
 type answer struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Details           *metav1.StatusDetails `json:"details"`
-	Message           string                `json:"message"`
+	kind, apiVersion string
+	metav1.ObjectMeta
+	details *metav1.StatusDetails
+	message string
 }
 
 // record has the owner's store wait for what a successful answer says.
@@ -255,7 +266,7 @@ func (w ownerWrite) record(sent rvtracker.Sent, contentType string, body []byte)
 	if err != nil {
 		return fmt.Errorf("decoding the answer: %w", err)
 	}
-	status := got.Kind == "Status" && got.APIVersion == "v1"
+	status := got.kind == "Status" && got.apiVersion == "v1"
 	if w.req.Method == http.MethodDelete && w.info.Subresource == "" {
 		return w.recordDelete(got)
 	}
@@ -274,8 +285,8 @@ func (w ownerWrite) record(sent rvtracker.Sent, contentType string, body []byte)
 // (kubernetes/kubernetes 138400).
 func (w ownerWrite) recordDelete(got *answer) error {
 	uid := got.UID
-	if got.Details != nil {
-		uid = got.Details.UID
+	if got.details != nil {
+		uid = got.details.UID
 	}
 	if uid == "" && got.ResourceVersion == "" || w.info.Name == "" {
 		return errors.New("the answer does not say which object is deleted")
@@ -285,42 +296,4 @@ func (w ownerWrite) recordDelete(got *answer) error {
 	}
 	w.store.Deleted(w.owner.Name, w.owner.UID, w.resource(), types.NamespacedName{Namespace: w.info.Namespace, Name: w.info.Name}, uid)
 	return nil
-}
-
-// protobufPrefix begins every object in Kubernetes' protobuf encoding.
-var protobufPrefix = []byte{'k', '8', 's', 0}
-
-// decode reads the metadata of an object, or a Status, in any encoding that the clients ask for.
-func decode(contentType string, body []byte) (*answer, error) {
-	mediaType, _, err := mime.ParseMediaType(contentType)
-	if err != nil {
-		return nil, fmt.Errorf("content type %q: %w", contentType, err)
-	}
-	var got answer
-	switch mediaType {
-	case runtime.ContentTypeJSON:
-		return &got, json.Unmarshal(body, &got)
-	case runtime.ContentTypeProtobuf:
-		raw, ok := bytes.CutPrefix(body, protobufPrefix)
-		if !ok {
-			return nil, fmt.Errorf("no %q prefix", protobufPrefix)
-		}
-		var unknown runtime.Unknown
-		if err := unknown.Unmarshal(raw); err != nil {
-			return nil, err
-		}
-		got.Kind, got.APIVersion = unknown.Kind, unknown.APIVersion
-		if unknown.Kind == "Status" && unknown.APIVersion == "v1" {
-			var status metav1.Status
-			err := status.Unmarshal(unknown.Raw)
-			got.Details, got.Message, got.ResourceVersion = status.Details, status.Message, status.ResourceVersion
-			return &got, err
-		}
-		// Every object has its metadata in field 1; the other fields are skipped.
-		var object metav1.PartialObjectMetadata
-		err := object.Unmarshal(unknown.Raw)
-		got.ObjectMeta = object.ObjectMeta
-		return &got, err
-	}
-	return nil, fmt.Errorf("content type %q is neither JSON nor protobuf", contentType)
 }

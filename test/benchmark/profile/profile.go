@@ -15,6 +15,9 @@ import (
 // Extension ends the name of a CPU profile: of a turn's, and of all turns' of an arm.
 const Extension = ".cpu.pprof"
 
+// Allocations ends the name of a profile of what a turn allocated.
+const Allocations = ".allocs.pprof"
+
 // own begins the names of this project's functions.
 const own = "github.com/fresh-kcm/fresh-kcm/"
 
@@ -62,6 +65,17 @@ func Write(p *profile.Profile, file string) error {
 		return fmt.Errorf("writing a profile: %s: %w", file, err)
 	}
 	return f.Close()
+}
+
+// Since is what the later profile of a process has more than the earlier.
+func Since(earlier, later *profile.Profile) (*profile.Profile, error) {
+	earlier = earlier.Copy()
+	earlier.Scale(-1)
+	since, err := profile.Merge([]*profile.Profile{later, earlier})
+	if err != nil {
+		return nil, fmt.Errorf("subtracting profiles: %w", err)
+	}
+	return since, nil
 }
 
 // times are the seconds of CPU of one turn.

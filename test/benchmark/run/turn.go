@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	pprof "github.com/google/pprof/profile"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fresh-kcm/fresh-kcm/test/benchmark/measure"
@@ -194,6 +195,12 @@ func (t *turn) measure(ctx context.Context, out *sample.Sample, raw string, keep
 		return err
 	}
 	defer func() { err = errors.Join(err, series.Stop()) }()
+	var allocated *pprof.Profile
+	if keepProfile {
+		if allocated, err = t.allocated(ctx); err != nil {
+			return err
+		}
+	}
 	before, err := t.look(ctx, series, true)
 	if err != nil {
 		return err
@@ -235,6 +242,11 @@ func (t *turn) measure(ctx context.Context, out *sample.Sample, raw string, keep
 		return err
 	}
 	now := time.Now()
+	if keepProfile {
+		if err := t.keepAllocations(ctx, allocated, raw+profile.Allocations); err != nil {
+			return err
+		}
+	}
 	if err := errors.Join(<-profiled, t.same(ctx), t.proven(fault)); err != nil {
 		return err
 	}
@@ -367,6 +379,30 @@ func (t *turn) profile(ctx context.Context, path string) error {
 		return err
 	}
 	return os.WriteFile(path, data, 0o644)
+}
+
+// allocated is what kube-controller-manager has allocated since its start.
+func (t *turn) allocated(ctx context.Context) (*pprof.Profile, error) {
+	data, err := t.kcm.Get(ctx, "/debug/pprof/allocs")
+	if err != nil {
+		return nil, err
+	}
+	return pprof.ParseData(data)
+}
+
+// keepAllocations keeps a profile of what kube-controller-manager has allocated since it had allocated as much as before says; a successor began with
+// nothing.
+func (t *turn) keepAllocations(ctx context.Context, before *pprof.Profile, path string) error {
+	now, err := t.allocated(ctx)
+	if err != nil {
+		return err
+	}
+	if t.led.IsZero() {
+		if now, err = profile.Since(before, now); err != nil {
+			return err
+		}
+	}
+	return profile.Write(now, path)
 }
 
 // end leaves the cluster as it was, without a kube-controller-manager.
