@@ -97,24 +97,20 @@ var itself = Controller{Name: Process, Client: Process, Rules: []Rule{
 // events may be written by every controller. They say what happened, and nothing acts on them.
 var events = Rule{Verbs: "create update patch", Resources: "events events.events.k8s.io", Mode: Exempt, Why: "Nothing acts on events."}
 
-// Rules returns the rules for a request of the named client. There are several where controllers share a client.
-func Rules(client, verb string, resource schema.GroupResource, subresource string) []Rule {
+// Lists reports whether there is a rule for a write by the named client, or for one of events, which all clients make. The subresource may be empty.
+func Lists(client, verb string, resource schema.GroupResource, subresource string) bool {
 	name := resource.String()
 	if subresource != "" {
 		name += "/" + subresource
 	}
-	var out []Rule
 	for _, c := range byClient[client] {
-		for _, rule := range c.Rules {
-			if rule.covers(verb, name) {
-				out = append(out, rule)
+		for i := range c.Rules {
+			if c.Rules[i].covers(verb, name) {
+				return true
 			}
 		}
 	}
-	if len(out) == 0 && events.covers(verb, name) {
-		out = append(out, events)
-	}
-	return out
+	return events.covers(verb, name)
 }
 
 // Promises returns the preconditions that the named client's deletion of an object of the resource carries: those of one of the rules for it.

@@ -63,7 +63,7 @@ func TestEveryPermissionHasARule(t *testing.T) {
 					continue
 				}
 				seen++
-				require.NotEmpty(t, Rules(client, p.verb, p.resource, p.subresource), "%s may %s %s/%s", client, p.verb, p.resource, p.subresource)
+				require.True(t, Lists(client, p.verb, p.resource, p.subresource), "%s may %s %s/%s", client, p.verb, p.resource, p.subresource)
 			}
 		}
 	}
@@ -126,15 +126,15 @@ func TestPromises(t *testing.T) {
 	require.Empty(t, Promises("nobody", pods, nil))
 }
 
-func TestRules(t *testing.T) {
+func TestLists(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
-	require.Empty(t, Rules("daemon-set-controller", "deletecollection", pods, ""))
-	require.Empty(t, Rules("nobody", "create", pods, ""))
-	require.Len(t, Rules("nobody", "create", schema.GroupResource{Resource: "events"}, ""), 1)
-	require.Len(t, Rules("horizontal-pod-autoscaler", "update", schema.GroupResource{Group: "example.com", Resource: "sets"}, "scale"), 1)
-	require.Equal(t, View, Rules("daemon-set-controller", "delete", pods, "")[0].Mode)
-	require.Len(t, Rules(Process, "update", schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, ""), 1)
-	require.Empty(t, Rules(Process, "delete", pods, ""))
+	require.False(t, Lists("daemon-set-controller", "deletecollection", pods, ""))
+	require.False(t, Lists("nobody", "create", pods, ""))
+	require.True(t, Lists("nobody", "create", schema.GroupResource{Resource: "events"}, ""))
+	require.True(t, Lists("horizontal-pod-autoscaler", "update", schema.GroupResource{Group: "example.com", Resource: "sets"}, "scale"))
+	require.True(t, Lists("daemon-set-controller", "delete", pods, ""))
+	require.True(t, Lists(Process, "update", schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, ""))
+	require.False(t, Lists(Process, "delete", pods, ""))
 	require.Equal(t, Open, Controller{Rules: []Rule{{Mode: Exempt}, {Mode: Open}, {Mode: View}}}.Mode())
 	require.Equal(t, Exempt, Controller{}.Mode())
 }

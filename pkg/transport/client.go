@@ -32,7 +32,7 @@ func Clients(builder clientbuilder.ControllerClientBuilder, lease *Lease, exempt
 		if lease != nil {
 			next = leaderOnly{next, at, *lease}
 		}
-		return recorder{inventoried{next, at, client}, at}
+		return recorder{next, at, client}
 	}}
 }
 

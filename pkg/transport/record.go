@@ -46,7 +46,7 @@ type Store interface {
 	Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (tracked, again bool)
 }
 
-// maxSized is up to which size room is made for an answer because the server says that it has that size: far more than an object has.
+// maxSized is up to which size a body gets room because it is said to have that size, in bytes: far more than an object has.
 const maxSized = 8 << 20
 
 // NeverRetried says of a write whose outcome is unknown that its client would not have sent it again.
@@ -55,10 +55,11 @@ const NeverRetried time.Duration = -1
 // recorder is a transport that records what the server answers to the writes of an owner: a request
 // whose context carries one (consistency.WithOwner) is recorded in that owner's store, before the
 // controller sees the answer. Other requests pass untouched. So no write of a reconcile can be
-// forgotten, whatever helper makes it.
+// forgotten, whatever helper makes it. A write that the inventory does not have is counted, whoever makes it.
 type recorder struct {
-	next http.RoundTripper
-	at   endpoint
+	next   http.RoundTripper
+	at     endpoint
+	client string
 }
 
 var mutating = sets.New(http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete)
@@ -67,6 +68,10 @@ var mutating = sets.New(http.MethodPost, http.MethodPut, http.MethodPatch, http.
 func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !mutating.Has(req.Method) {
 		return r.next.RoundTrip(req)
+	}
+	info := r.at.resource(req)
+	if info != nil {
+		countUndeclared(req.Context(), r.client, info)
 	}
 	owner, ok := consistency.OwnerFrom(req.Context())
 	if !ok || req.URL.Query().Has("dryRun") {
@@ -78,7 +83,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !ok {
 		return r.next.RoundTrip(req) // It is upstream's.
 	}
-	w := ownerWrite{owner: owner, store: store, req: req, info: r.at.resource(req)}
+	w := ownerWrite{owner: owner, store: store, req: req, info: info}
 	var sent rvtracker.Sent // How far the cache has got that will show the write.
 	if w.info != nil {
 		sent = store.Sending(w.resource())
@@ -98,7 +103,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return resp, err
 	}
-	body, err := readAll(resp)
+	body, err := readAll(resp.Body, resp.ContentLength)
 	_ = resp.Body.Close()
 	if err != nil {
 		_ = w.lost(nil)
@@ -144,14 +149,14 @@ func webhookFailed(req *http.Request, resp *http.Response) bool {
 	return err == nil && got.kind == "Status" && strings.HasPrefix(got.message, "Internal error occurred: failed calling webhook ")
 }
 
-// readAll reads the body of an answer, into no more memory than the server says it has.
-func readAll(resp *http.Response) ([]byte, error) {
-	if resp.ContentLength <= 0 || resp.ContentLength > maxSized {
-		return io.ReadAll(resp.Body)
+// readAll reads a body into no more memory than it is said to have; length is -1 if that is unknown.
+func readAll(body io.Reader, length int64) ([]byte, error) {
+	if length <= 0 || length > maxSized {
+		return io.ReadAll(body)
 	}
-	body := make([]byte, resp.ContentLength)
-	_, err := io.ReadFull(resp.Body, body)
-	return body, err
+	data := make([]byte, length)
+	_, err := io.ReadFull(body, data)
+	return data, err
 }
 
 // ownerWrite is a write that was sent for an owner.
@@ -244,7 +249,7 @@ func (w ownerWrite) sentObject() (*answer, error) {
 		return nil, err
 	}
 	defer body.Close()
-	raw, err := io.ReadAll(body)
+	raw, err := readAll(body, w.req.ContentLength)
 	if err != nil {
 		return nil, err
 	}

@@ -4,22 +4,16 @@
 package transport
 
 import (
-	"net/http"
+	"context"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/inventory"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 )
-
-// inventoried is a transport that counts the writes that the inventory has no rule for. It sends them all.
-type inventoried struct {
-	next   http.RoundTripper
-	at     endpoint
-	client string
-}
 
 // logged is of what the log has told.
 var logged sync.Map
@@ -30,30 +24,15 @@ func firstOf(kind, client, what string) bool {
 	return !before
 }
 
-// RoundTrip implements http.RoundTripper.
-func (i inventoried) RoundTrip(req *http.Request) (*http.Response, error) {
-	if mutating.Has(req.Method) {
-		i.count(req)
-	}
-	return i.next.RoundTrip(req)
-}
-
-// count counts the write if it has no rule, and logs the first of its client and verb.
-func (i inventoried) count(req *http.Request) {
-	info := i.at.resource(req)
-	if info == nil {
-		return
-	}
+// countUndeclared counts a client's write if the inventory has no rule for it, and logs the first of its client and verb.
+func countUndeclared(ctx context.Context, client string, info *request.RequestInfo) {
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-	if len(inventory.Rules(i.client, info.Verb, resource, info.Subresource)) > 0 {
+	if inventory.Lists(client, info.Verb, resource, info.Subresource) {
 		return
 	}
-	metrics.Undeclared(i.client, info.Verb)
-	if firstOf("undeclared", i.client, info.Verb) {
-		klog.FromContext(req.Context()).Info("Sent a write that docs/coverage.md does not list: its effect on a stale cache is unknown. Later ones are only counted",
-			"client", i.client, "verb", info.Verb, "resource", resource, "subresource", info.Subresource)
+	metrics.Undeclared(client, info.Verb)
+	if firstOf("undeclared", client, info.Verb) {
+		klog.FromContext(ctx).Info("Sent a write that docs/coverage.md does not list: its effect on a stale cache is unknown. Later ones are only counted",
+			"client", client, "verb", info.Verb, "resource", resource, "subresource", info.Subresource)
 	}
 }
-
-// WrappedRoundTripper lets client-go find the transport beneath.
-func (i inventoried) WrappedRoundTripper() http.RoundTripper { return i.next }

@@ -97,3 +97,16 @@ func TestOwnPackage(t *testing.T) {
 		require.Equal(t, want, ownPackage(name), name)
 	}
 }
+
+func TestSince(t *testing.T) {
+	earlier := made(map[string]float64{"alloc": 2, "gone": 3}, stacks)
+	later := made(map[string]float64{"alloc": 5, "gone": 3, "alloc in probe": 1}, stacks)
+	since, err := Since(earlier, later)
+	require.NoError(t, err)
+	got := map[string]int64{}
+	for _, s := range since.Sample {
+		got[stack(s)[1]] += s.Value[1] / 1e9
+	}
+	require.Equal(t, map[string]int64{"k8s.io/kubernetes/pkg/controller/job.sync": 3, own + "pkg/freshness.(*Prover).probe.func1": 1}, got)
+	require.Equal(t, int64(2e9), earlier.Sample[0].Value[1]+earlier.Sample[1].Value[1]-int64(3e9), "what is subtracted stays as it is")
+}

@@ -25,7 +25,7 @@ func Undeclared(writes []controlplane.AuditEvent) []Violation {
 		resource := schema.GroupResource{Group: e.ObjectRef.APIGroup, Resource: e.ObjectRef.Resource}
 		clients := clientsOf(e)
 		if len(clients) == 0 || slices.ContainsFunc(clients, func(client string) bool {
-			return len(inventory.Rules(client, e.Verb, resource, e.ObjectRef.Subresource)) > 0
+			return inventory.Lists(client, e.Verb, resource, e.ObjectRef.Subresource)
 		}) {
 			continue
 		}
