@@ -149,14 +149,15 @@ func webhookFailed(req *http.Request, resp *http.Response) bool {
 	return err == nil && got.kind == "Status" && strings.HasPrefix(got.message, "Internal error occurred: failed calling webhook ")
 }
 
-// readAll reads a body into no more memory than it is said to have; length is -1 if that is unknown.
+// readAll reads a body to its end, into no more memory than it is said to have; length is -1 if that is unknown.
 func readAll(body io.Reader, length int64) ([]byte, error) {
-	if length <= 0 || length > maxSized {
+	if length < 0 || length > maxSized {
 		return io.ReadAll(body)
 	}
-	data := make([]byte, length)
-	_, err := io.ReadFull(body, data)
-	return data, err
+	// The end must be seen: HTTP/2 resets the stream of a body that is closed before. Room for one more read keeps the buffer from growing.
+	buffer := bytes.NewBuffer(make([]byte, 0, length+bytes.MinRead))
+	_, err := buffer.ReadFrom(body)
+	return buffer.Bytes(), err
 }
 
 // ownerWrite is a write that was sent for an owner.

@@ -29,6 +29,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
 
 // What operators are given holds together with what runs: page, metrics, alerts, dashboard, gates.
@@ -60,6 +61,9 @@ var _ = ginkgo.Describe("Staleness of caches, as operators see it", ginkgo.Label
 	}, ginkgo.SpecTimeout(slowMachine*2*time.Minute))
 
 	ginkgo.It("has every metric and label that alerts, SLIs and dashboard ask for", func(ctx context.Context) {
+		// How long a write takes to reach a cache is known once one has.
+		set := create(ctx, r, workload.DaemonSet("written"))
+		r.converges(ctx, "a DaemonSet", stepLimit, r.daemonSetDone(set, smokeNodes))
 		expectQueries(page(ctx, r.KCM, "/metrics"))
 	}, ginkgo.SpecTimeout(slowMachine*time.Minute))
 
