@@ -18,6 +18,12 @@ rm -rf "${raw}"
 echo "building benchstat, plot and slo"
 go -C hack/tools/bench build -o "${ROOT}/_output/tools/" golang.org/x/perf/cmd/benchstat ./plot
 go -C hack/tools/slo build -o "${ROOT}/_output/tools/slo" .
+# The page cache has a file that was just linked in other, larger pages than one that was copied, and more of it counts as resident: 67 MiB in place of 64 for
+# "kube-controller-manager --help". All arms run copies.
+for binary in _output/bin/{,upstream/}kube-controller-manager; do
+  cp "${binary}" "${binary}.copy"
+  mv "${binary}.copy" "${binary}"
+done
 missed=0
 _output/bin/staleness-lab bench --out "${out}" --raw "${raw}" "$@" || missed=$?
 [[ -e ${out}/run.json ]] || exit "${missed}"

@@ -96,6 +96,9 @@ func (*Store) followedStore(f *followed) (cache.Store, bool) {
 	if f == nil {
 		return nil, false
 	}
+	if of, ok := f.LastSyncRVGetter.(interface{ Store() cache.Store }); ok { // It is a cache as event handlers were told of it.
+		return of.Store(), true
+	}
 	store, ok := f.LastSyncRVGetter.(cache.Store)
 	return store, ok
 }

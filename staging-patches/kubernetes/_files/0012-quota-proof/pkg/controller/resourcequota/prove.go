@@ -5,6 +5,7 @@ package resourcequota
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -45,26 +46,20 @@ func (qm *QuotaMonitor) protect(store consistencyutil.ConsistencyStore) {
 
 // replaced reports whether these are two objects.
 func replaced(oldObj, newObj interface{}) bool {
-	was, err := meta.Accessor(oldObj)
-	if err != nil {
-		return false
-	}
-	is, err := meta.Accessor(newObj)
-	return err == nil && was.GetUID() != is.GetUID()
+	was, errWas := meta.Accessor(oldObj)
+	is, errIs := meta.Accessor(newObj)
+	return errWas == nil && errIs == nil && was.GetUID() != is.GetUID()
 }
 
 // follow tells the store of the cache by which objects of the resource are counted.
 func (qm *QuotaMonitor) follow(resource schema.GroupVersionResource, shared informers.GenericInformer) {
-	if qm.consistencyStore == nil {
-		return
-	}
 	consistencyutil.Follow(qm.consistencyStore, resource.GroupResource(), shared.Informer().GetStore())
-	if resource.GroupResource() != resourceClaims {
+	if resource.GroupResource() != resourceClaims || qm.consistencyStore == nil {
 		return
 	}
-	// The registry has an informer of them.
+	// The registry has an informer of them, and counts by what its event handler keeps of them.
 	if classes, err := qm.informerFactory.ForResource(resourceapi.SchemeGroupVersion.WithResource(deviceClasses.Resource)); err == nil {
-		consistencyutil.Follow(qm.consistencyStore, deviceClasses, classes.Informer().GetStore())
+		consistencyutil.Follow(qm.consistencyStore, deviceClasses, consistencyutil.Handled(classes.Informer()))
 	}
 }
 
@@ -116,11 +111,7 @@ func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.Resou
 	spec := resourceQuota.Spec
 	// What could not be counted is left as it was counted before.
 	now, _ := quota.CalculateUsage(resourceQuota.Namespace, spec.Scopes, spec.Hard, rq.registry, spec.ScopeSelector)
-	for _, name := range first {
-		if value, counted := now[name]; counted {
-			usage[name] = value
-		}
-	}
+	maps.Copy(usage, quota.Mask(now, first))
 	// A retry would come in the place of what was to be added to the queue later.
 	time.AfterFunc(countedAgain, func() { rq.addIfShort(resourceQuota) })
 }
@@ -158,7 +149,4 @@ func (rq *Controller) countedBy(name v1.ResourceName) []schema.GroupResource {
 	return slices.Compact(out)
 }
 
-var (
-	resourceClaims = resourceapi.Resource("resourceclaims")
-	deviceClasses  = resourceapi.Resource("deviceclasses")
-)
+var resourceClaims, deviceClasses = resourceapi.Resource("resourceclaims"), resourceapi.Resource("deviceclasses")

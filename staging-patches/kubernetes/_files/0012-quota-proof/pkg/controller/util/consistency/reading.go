@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 )
 
 // What follows is optionally implemented by a provider's store.
@@ -24,6 +25,8 @@ type (
 	}
 	// UndecidedStore can tell whether an object waits, and nothing was written for it since it was last read; see Forget.
 	UndecidedStore interface{ Undecided(key string) bool }
+	// HandledInformer knows up to which version its event handlers have been told; see Handled.
+	HandledInformer interface{ Handled() LastSyncRVGetter }
 	// WritingPass is a pass that Wrote tells.
 	WritingPass interface{ Wrote(failed bool) }
 )
@@ -33,6 +36,15 @@ func Follow(store ConsistencyStore, resource schema.GroupResource, cache LastSyn
 	if s, ok := store.(ReadingStore); ok {
 		s.Follow(resource, cache)
 	}
+}
+
+// Handled is the cache of an informer for those who read what its event handlers keep: its version is that up to which all of them have been told, if the
+// informer knows, and otherwise that of its store.
+func Handled(informer cache.SharedIndexInformer) LastSyncRVGetter {
+	if i, ok := informer.(HandledInformer); ok {
+		return i.Handled()
+	}
+	return informer.GetStore()
 }
 
 // WithReading has ProvePass ask the store about what is read from its caches after this call, for the object with this key
