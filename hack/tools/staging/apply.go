@@ -17,7 +17,7 @@ import (
 // layout is part of every stamp: raise it when a change of this tool must remake the copies.
 const layout = "2"
 
-// apply makes every copy whose base or patches changed. A copy is built aside and moved into place,
+// apply makes every copy whose base or patches changed, and with force those that were edited. A copy is built aside and moved into place,
 // so that an interrupted or failed run leaves the old one as it was.
 func (p *project) apply(force bool) error {
 	for _, m := range p.modules {
@@ -28,7 +28,7 @@ func (p *project) apply(force bool) error {
 			return err
 		}
 		tree := m.tree(p.root)
-		if string(have) == want {
+		if string(have) == want && !(force && m.editedSinceApply(p.root) != "") {
 			if _, err := os.Stat(tree); err == nil {
 				continue
 			}

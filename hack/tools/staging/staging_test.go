@@ -200,6 +200,11 @@ func TestEditsAreNotLost(t *testing.T) {
 	c.edit("sub/two.txt", "line iiii\n", "line four\n")
 	c.fails(c.project().verify(), "sub/two.txt", "make update-patches")
 	c.ok(c.project().apply(false)) // nothing to do: the edit stays
+	c.ok(c.project().apply(true))
+	if strings.Contains(c.read(c.tree(), "sub/two.txt"), "line four") {
+		t.Error("a forced apply keeps an edit")
+	}
+	c.edit("sub/two.txt", "line iiii\n", "line four\n")
 	c.write(c.root, seriesFile, "lib/0001-first.patch\n")
 	c.fails(c.project().apply(false), "sub/two.txt", "make update-patches", "FORCE=1")
 	c.fails(c.project().update(""), "not made of the patches as they are now")
