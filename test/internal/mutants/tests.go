@@ -182,6 +182,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "handled-lag", Protection: "what event handlers keep of a cache counts as old as the slowest of them is behind", File: "pkg/sharedinformers/handled.go",
+			Old: "err == nil && order < 0 {",
+			New: "err == nil && order < 0 && false {",
+		},
+		Package: "pkg/sharedinformers", Test: "TestHandledIsAsFarAsTheSlowestHandler",
+	},
+	{
+		Mutant: Mutant{
 			Name: "stalled-relist", Protection: "an informer relists if the watch after a stalled one is stalled as well", File: "pkg/transport/watches.go",
 			Old: "if b.relists = n > 1 && b.bytes.Load() == 0; b.relists {",
 			New: "if n > 1 && b.bytes.Load() == 0 && false {",
