@@ -36,7 +36,7 @@ func answers(t testing.TB) map[string][]byte {
 	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "pod", GenerateName: "po", Namespace: "ns", SelfLink: "/self", UID: "uid", ResourceVersion: "123", Generation: 7, CreationTimestamp: metav1.Now(),
+			Name: "pod", GenerateName: "po", Namespace: "ns", UID: "uid", ResourceVersion: "123", Generation: 7, CreationTimestamp: metav1.Now(),
 			Labels: map[string]string{"name": "other"}, OwnerReferences: []metav1.OwnerReference{{Name: "owner", UID: "owner-uid"}},
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "manager", FieldsV1: metav1.NewFieldsV1(`{"f:x":"` + strings.Repeat("x", 1000) + `"}`)}},
 		},

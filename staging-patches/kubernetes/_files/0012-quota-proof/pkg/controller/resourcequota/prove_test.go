@@ -18,7 +18,9 @@ import (
 )
 
 // handledFactory has informers that know how far their event handlers are.
-type handledFactory struct{ informerfactory.InformerFactory }
+type handledFactory struct {
+	informerfactory.InformerFactory
+}
 
 func (f handledFactory) ForResource(resource schema.GroupVersionResource) (informers.GenericInformer, error) {
 	shared, err := f.InformerFactory.ForResource(resource)
@@ -33,7 +35,9 @@ func (g handledGeneric) Informer() cache.SharedIndexInformer {
 
 type handledInformer struct{ cache.SharedIndexInformer }
 
-func (i handledInformer) Handled() consistencyutil.LastSyncRVGetter { return handledCache{i.GetStore()} }
+func (i handledInformer) Handled() consistencyutil.LastSyncRVGetter {
+	return handledCache{i.GetStore()}
+}
 
 type handledCache struct{ cache.Store }
 
