@@ -7,7 +7,7 @@
 //
 // For each arm it fits requests and CPU time a second and peak memory, by least squares, as sums of what each node, pod,
 // write and cache costs. It checks each fit by leaving one size of cluster out, and extends it to larger clusters. It takes results
-// of three sizes at least. Benchmarks with a fault, and those in which nodes die, are left out: their cost is not
+// of three sizes at least. Benchmarks with a fault, and those in which nodes or the leader die, are left out: their cost is not
 // a sum of that kind.
 package main
 

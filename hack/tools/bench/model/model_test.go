@@ -27,6 +27,7 @@ func kept(t *testing.T, nodes int, off float64) string {
   {"name": "daemonset-create", "nodes": %[1]d, "workload": {"daemonSet": {}}},
   {"name": "roll-delayed", "nodes": %[1]d, "workload": {"daemonSet": {"roll": true}}, "fault": {"effect": "delay"}},
   {"name": "nodes-die", "nodes": %[1]d, "workload": {"nodesDie": {"percent": 1}}},
+  {"name": "handover", "nodes": %[1]d, "workload": {"handover": {"percent": 50}}},
   {"name": "idle", "nodes": %[1]d, "workload": {"idle": {"for": "1m"}}}]}`, nodes)
 	var samples strings.Builder
 	for _, s := range []struct {
@@ -50,6 +51,7 @@ func kept(t *testing.T, nodes int, off float64) string {
 	samples.WriteString(`{"benchmark": "jobs", "arm": "P", "warmup": true, "seconds": 10, "figures": {"kcm-rss-B": 1e12}}
 {"benchmark": "roll-delayed", "arm": "P", "seconds": 10, "figures": {"kcm-rss-B": 1e12}}
 {"benchmark": "nodes-die", "arm": "P", "seconds": 10, "figures": {"kcm-rss-B": 1e12}}
+{"benchmark": "handover", "arm": "P", "seconds": 10, "figures": {"kcm-rss-B": 1e12}}
 `)
 	for name, content := range map[string]string{"run.json": run, "samples.jsonl": samples.String()} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {

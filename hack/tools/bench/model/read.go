@@ -34,6 +34,7 @@ type benchmark struct {
 		Jobs        *struct{ Count, Pods int }     `json:"jobs"`
 		DaemonSet   *struct{}                      `json:"daemonSet"`
 		NodesDie    *struct{}                      `json:"nodesDie"`
+		Handover    *struct{}                      `json:"handover"`
 	} `json:"workload"`
 }
 
@@ -104,7 +105,7 @@ func read(folder string) ([]turn, error) {
 			return nil, fmt.Errorf("%s: run.json does not have the benchmark %q of samples.jsonl", folder, s.Benchmark)
 		}
 		b := run.Benchmarks[i]
-		if s.Warmup || len(b.Fault) > 0 || b.Workload.NodesDie != nil || s.Seconds <= 0 {
+		if s.Warmup || len(b.Fault) > 0 || b.Workload.NodesDie != nil || b.Workload.Handover != nil || s.Seconds <= 0 {
 			continue
 		}
 		renewed, err := b.renewals()
