@@ -28,6 +28,8 @@ type hold struct {
 	since, notBefore time.Time
 	// proof is the last answer.
 	proof freshness.Proof
+	// handlers says that the cache is proven, and that event handlers, by what they keep, have not been told all of it.
+	handlers bool
 	// action, of a hold that puts off an action alone, is for its owner's next reconcile, which asks for the proof.
 	action *putOff
 }
@@ -51,6 +53,8 @@ func (h *hold) why(proof freshness.Proof) string {
 		return fmt.Sprintf("the server asks to wait for another %s", early.Round(100*time.Millisecond))
 	case h.asOf.IsZero() && h.reason == stalenessz.ForUnsettled:
 		return "the leader lease was not renewed since"
+	case h.handlers:
+		return "the cache is fresh, but its event handlers have not been told all that it has"
 	case proof.Outcome == "":
 		return "the cache is being proven"
 	}

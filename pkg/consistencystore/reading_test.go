@@ -107,6 +107,38 @@ func TestAValueIsHeldForALimitedTime(t *testing.T) {
 	}
 }
 
+// A value that is counted by what event handlers keep waits for handlers that are behind a proven cache, but neither without end nor by trying all the time.
+func TestAValueWaitsForEventHandlersForALimitedTime(t *testing.T) {
+	const catchUp = 3 * time.Second
+	for name, want := range map[string]time.Duration{"they catch up": catchUp, "they never do": rvtracker.OwnerLimits.Unknown} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ahead := fresh
+				ahead.ResourceVersion = "6"
+				store := passStore(t.Context(), &verdicts{of: map[schema.GroupResource]freshness.Proof{pods: ahead}}, nil)
+				queue := make(chan string, 9)
+				store.OnReady(func(key string) { queue <- key })
+				told := version("5")
+				store.Follow(pods, &told)
+				began, tries := time.Now(), 0
+				for consistency.ProvePass(consistency.WithReading(t.Context(), store, "ns/quota"), "pods", pods) != nil {
+					if tries++; tries == 3 {
+						require.Contains(t, rowsOf(store.Waits)[0].Why, "event handlers")
+					}
+					require.LessOrEqual(t, tries, int(want/handlersAfter)+2)
+					require.Equal(t, "ns/quota", <-queue)
+					if want == catchUp && time.Since(began) >= catchUp {
+						told = "6"
+					}
+				}
+				require.InDelta(t, want.Seconds(), time.Since(began).Seconds(), 1)
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+			})
+		})
+	}
+}
+
 // A cache that moves all the time is proven before it is read the next time.
 func TestABusyCacheIsProvenAheadOfTheNextReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -42,6 +42,8 @@ const (
 	lagLimit = 30 * time.Second
 	// sameWait is how soon after a wait an owner must ask for a proof again for the wait to continue.
 	sameWait = 30 * time.Second
+	// handlersAfter is after how long it is looked again whether event handlers that are behind a proven cache have caught up.
+	handlersAfter = 100 * time.Millisecond
 	// tellEvery is how often the log tells of an action that is put off or goes on, for each cache.
 	tellEvery = 10 * time.Second
 )
@@ -63,14 +65,14 @@ type Store struct {
 	// reports reports long waits; nil: they are not reported.
 	reports *Reporter
 
+	tales tales
+
 	mu  sync.Mutex
 	add func(key string)
 	// untracked are the owners, with their UIDs, for which a write could not be recorded.
 	untracked map[types.NamespacedName]types.UID
 	// putOffs are the actions of owners that have had no proof since their last wait for one ended.
 	putOffs map[types.NamespacedName]*putOff
-	// told is when the log last told what of actions, for each cache.
-	told map[tale]told
 	// ahead has, for owners whose last view was older than the proof, what to prove before their next view.
 	ahead map[types.NamespacedName]*ahead
 	// unprovable are the resources about which nothing can be proven, and since when.
@@ -318,9 +320,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 			continue
 		}
 		if proof.Outcome == freshness.Stale && s.caughtUp(owner.Name, began, resource) {
-			s.mu.Lock()
 			s.tell(ctx, "A cache keeps lagging: the disruptive action goes on, because the cache has all that the server had when the action was put off", owner.Name, resource, proof)
-			s.mu.Unlock()
 			continue
 		}
 		metrics.Unproven(s.name, resource, string(proof.Outcome))
@@ -336,6 +336,15 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 					s.prover.Wait(ctx, resource, proof) // It was not slow for long.
 				}
 				return proven
+			})
+		case proof.Fresh() && began.behind(resource, early[resource]):
+			s.await(ctx, owner.Name, &putOff{hold: hold{resource: resource, proof: proof, handlers: true}}, func() bool {
+				select {
+				case <-time.After(handlersAfter):
+				case <-ctx.Done():
+				}
+				s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
+				return false
 			})
 		case proof.Fresh():
 			s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
@@ -492,26 +501,14 @@ func (s *Store) retry(ctx context.Context, owner types.NamespacedName, resource 
 // await puts the owner back on the queue when wait returns, which reports whether the caches are proven as of r's asOf.
 // An owner has one such wait at a time.
 func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff, wait func() (proven bool)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if parked := s.held.actionOf(owner); parked != nil {
-		parked.decided = false
+	resource, proof, message := r.resource, r.proof, "Put off a disruptive action until a cache is proven fresh"
+	if r.handlers {
+		message = "Put off a value until the event handlers of a cache have been told all that it has"
+	}
+	parked, again := s.putOff(owner, r)
+	if !parked {
 		return
 	}
-	if s.putOffs == nil {
-		s.putOffs = map[types.NamespacedName]*putOff{}
-	}
-	r.reason, r.action, r.since, r.stale = stalenessz.ForAction, r, time.Now(), map[schema.GroupResource]time.Time{}
-	if r.proof.Outcome == freshness.Stale {
-		r.stale[r.resource] = r.proof.At
-	}
-	if earlier, ok := s.putOffs[owner]; ok && time.Since(earlier.ended) < sameWait {
-		r.since, r.refuted = earlier.since, earlier.refuted
-		maps.Copy(r.stale, earlier.stale)
-	} else {
-		s.tell(ctx, "Put off a disruptive action until a cache is proven fresh", owner, r.resource, r.proof)
-	}
-	s.held.change(func() { s.held.park(owner, &r.hold) })
 	go func() {
 		proven := wait()
 		s.mu.Lock()
@@ -534,6 +531,39 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 			s.wake(owner)
 		}
 	}()
+	if !again {
+		s.tell(ctx, message, owner, resource, proof)
+	}
+}
+
+// putOff has the owner wait, and reports whether it does: it may wait already. again says that it goes on with an earlier wait.
+func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if earlier := s.held.actionOf(owner); earlier != nil {
+		earlier.decided = false
+		return false, false
+	}
+	if s.putOffs == nil {
+		s.putOffs = map[types.NamespacedName]*putOff{}
+	}
+	r.reason, r.action, r.since, r.stale = stalenessz.ForAction, r, time.Now(), map[schema.GroupResource]time.Time{}
+	if r.proof.Outcome == freshness.Stale {
+		r.stale[r.resource] = r.proof.At
+	}
+	if earlier, ok := s.putOffs[owner]; ok && time.Since(earlier.ended) < sameWait {
+		again = true
+		r.since, r.refuted = earlier.since, earlier.refuted
+		maps.Copy(r.stale, earlier.stale)
+	}
+	s.held.change(func() { s.held.park(owner, &r.hold) })
+	return true, again
+}
+
+// tales is when the log last told what of actions, for each cache.
+type tales struct {
+	mu   sync.Mutex
+	told map[tale]told
 }
 
 // tale is what the log tells of an action that depends on a cache.
@@ -548,19 +578,29 @@ type told struct {
 	more int
 }
 
-// tell logs what becomes of an action. Of many it tells of one in tellEvery for each cache, and how many more there were since the last:
-// the page and the metrics have all. mu must be held.
-func (s *Store) tell(ctx context.Context, message string, owner types.NamespacedName, resource schema.GroupResource, proof freshness.Proof) {
-	of := tale{message: message, resource: resource}
-	logger, before := klog.FromContext(ctx), s.told[of]
-	if s.told == nil {
-		s.told = map[tale]told{}
+// due reports whether the log is to tell it now, and of how many more actions it was true since it last did.
+func (t *tales) due(of tale) (now bool, more int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := t.told[of]
+	if t.told == nil {
+		t.told = map[tale]told{}
 	}
 	if time.Since(before.at) < tellEvery {
-		s.told[of] = told{at: before.at, more: before.more + 1}
-		logger = logger.V(4)
-	} else {
-		s.told[of] = told{at: time.Now()}
+		t.told[of] = told{at: before.at, more: before.more + 1}
+		return false, before.more
 	}
-	logger.Info(message, "controller", s.name, "owner", owner, "resource", resource, "proof", proof.String(), "more", before.more)
+	t.told[of] = told{at: time.Now()}
+	return true, before.more
+}
+
+// tell logs what becomes of an action. Of many it tells of one in tellEvery for each cache, and how many more there were since the last:
+// the page and the metrics have all.
+func (s *Store) tell(ctx context.Context, message string, owner types.NamespacedName, resource schema.GroupResource, proof freshness.Proof) {
+	logger := klog.FromContext(ctx)
+	now, more := s.tales.due(tale{message: message, resource: resource})
+	if !now {
+		logger = logger.V(4)
+	}
+	logger.Info(message, "controller", s.name, "owner", owner, "resource", resource, "proof", proof.String(), "more", more)
 }

@@ -86,6 +86,12 @@ func (v *view) shows(resource schema.GroupResource, proof freshness.Proof) bool 
 	return freshness.Passed(v.versions[resource], proof.ResourceVersion)
 }
 
+// behind reports whether the cache was proven before the view, and what was read lacks some of it all the same: it is kept by event handlers, which
+// have not been told yet.
+func (v *view) behind(resource schema.GroupResource, earlier freshness.Proof) bool {
+	return earlier.Fresh() && !earlier.Exact && !v.counts(resource) && !v.shows(resource, earlier)
+}
+
 // showsNow is shows for a proof that was made after the view. For the owner and what it controls it is enough that they are
 // unchanged: changes to other objects since then make no difference. The owner was read before the view, so
 // only that counts for it.
