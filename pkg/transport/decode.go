@@ -13,25 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-)
 
-// protobufPrefix begins every object in Kubernetes' protobuf encoding.
-var protobufPrefix = []byte{'k', '8', 's', 0}
-
-// Fields of Kubernetes' protobuf messages: of runtime.Unknown, of its TypeMeta, of every object, and of metav1.ObjectMeta.
-const (
-	unknownTypeMeta protowire.Number = 1
-	unknownRaw      protowire.Number = 2
-
-	typeMetaAPIVersion protowire.Number = 1
-	typeMetaKind       protowire.Number = 2
-
-	objectMetadata protowire.Number = 1
-
-	metadataName            protowire.Number = 1
-	metadataNamespace       protowire.Number = 3
-	metadataUID             protowire.Number = 5
-	metadataResourceVersion protowire.Number = 6
+	"github.com/fresh-kcm/fresh-kcm/pkg/wire"
 )
 
 // decode reads which object it is, or a Status, in any encoding that the clients ask for. The rest of an object, the managed fields for instance, is
@@ -48,9 +31,9 @@ func decode(contentType string, body []byte) (*answer, error) {
 	case runtime.ContentTypeJSON:
 		return decodeJSON(body)
 	case runtime.ContentTypeProtobuf:
-		raw, ok := bytes.CutPrefix(body, protobufPrefix)
+		raw, ok := bytes.CutPrefix(body, wire.Prefix)
 		if !ok {
-			return nil, fmt.Errorf("no %q prefix", protobufPrefix)
+			return nil, fmt.Errorf("no %q prefix", wire.Prefix)
 		}
 		return decodeProtobuf(raw)
 	}
@@ -80,19 +63,11 @@ func decodeJSON(body []byte) (*answer, error) {
 func decodeProtobuf(unknown []byte) (*answer, error) {
 	got := &answer{}
 	var raw []byte
-	err := fields(unknown, func(number protowire.Number, value []byte) error {
+	err := wire.Fields(unknown, func(number protowire.Number, value []byte) error {
 		switch number {
-		case unknownTypeMeta:
-			return fields(value, func(number protowire.Number, value []byte) error {
-				switch number {
-				case typeMetaAPIVersion:
-					got.apiVersion = string(value)
-				case typeMetaKind:
-					got.kind = string(value)
-				}
-				return nil
-			})
-		case unknownRaw:
+		case wire.UnknownTypeMeta:
+			return wire.Fields(value, got.typeMeta)
+		case wire.UnknownRaw:
 			raw = value
 		}
 		return nil
@@ -106,49 +81,36 @@ func decodeProtobuf(unknown []byte) (*answer, error) {
 		got.details, got.message, got.ResourceVersion = status.Details, status.Message, status.ResourceVersion
 		return got, err
 	}
-	return got, fields(raw, func(number protowire.Number, value []byte) error {
-		if number != objectMetadata {
+	return got, wire.Fields(raw, func(number protowire.Number, value []byte) error {
+		if number != wire.ObjectMetadata {
 			return nil
 		}
-		return fields(value, func(number protowire.Number, value []byte) error {
-			switch number {
-			case metadataName:
-				got.Name = string(value)
-			case metadataNamespace:
-				got.Namespace = string(value)
-			case metadataUID:
-				got.UID = types.UID(value)
-			case metadataResourceVersion:
-				got.ResourceVersion = string(value)
-			}
-			return nil
-		})
+		return wire.Fields(value, got.metadata)
 	})
 }
 
-// fields calls f with each field of a protobuf message that is a string, bytes or a message.
-func fields(message []byte, f func(number protowire.Number, value []byte) error) error {
-	for len(message) > 0 {
-		number, kind, n := protowire.ConsumeTag(message)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		message = message[n:]
-		if kind != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
-				return protowire.ParseError(n)
-			}
-			message = message[n:]
-			continue
-		}
-		value, n := protowire.ConsumeBytes(message)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		message = message[n:]
-		if err := f(number, value); err != nil {
-			return err
-		}
+// typeMeta takes a field of a TypeMeta.
+func (a *answer) typeMeta(number protowire.Number, value []byte) error {
+	switch number {
+	case wire.TypeMetaAPIVersion:
+		a.apiVersion = string(value)
+	case wire.TypeMetaKind:
+		a.kind = string(value)
+	}
+	return nil
+}
+
+// metadata takes a field of an ObjectMeta.
+func (a *answer) metadata(number protowire.Number, value []byte) error {
+	switch number {
+	case wire.MetadataName:
+		a.Name = string(value)
+	case wire.MetadataNamespace:
+		a.Namespace = string(value)
+	case wire.MetadataUID:
+		a.UID = types.UID(value)
+	case wire.MetadataResourceVersion:
+		a.ResourceVersion = string(value)
 	}
 	return nil
 }

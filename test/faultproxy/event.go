@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/wire"
 )
 
 // Event is what the proxy reads of a watch event.
@@ -66,37 +68,28 @@ func decodeJSONMeta(raw []byte) (Event, error) {
 	return m.event(), nil
 }
 
-// Field numbers of the protobuf messages on the way from a WatchEvent to its object's metadata, from the
-// generated.proto files of apimachinery's meta/v1 and runtime packages.
+// More field numbers of the protobuf messages on the way from a WatchEvent to its object's metadata, see package wire.
 const (
 	fieldWatchEventType   protowire.Number = 1
 	fieldWatchEventObject protowire.Number = 2
 	fieldRawExtensionRaw  protowire.Number = 1
-	fieldUnknownRaw       protowire.Number = 2
-	fieldObjectMeta       protowire.Number = 1
-	fieldMetaName         protowire.Number = 1
-	fieldMetaNamespace    protowire.Number = 3
-	fieldMetaUID          protowire.Number = 5
-	fieldMetaRV           protowire.Number = 6
 	fieldMetaAnnotations  protowire.Number = 12
 	fieldMapKey           protowire.Number = 1
 	fieldMapValue         protowire.Number = 2
 )
 
-// protobufMagic begins every object in Kubernetes' protobuf encoding.
-var protobufMagic = []byte("k8s\x00")
-
 // decodeProtobufEvent walks to the metadata without decoding the object, because it runs for every frame.
 func decodeProtobufEvent(raw []byte) (Event, error) {
 	var e Event
 	var object []byte
-	err := eachBytesField(raw, func(n protowire.Number, v []byte) {
+	err := wire.Fields(raw, func(n protowire.Number, v []byte) error {
 		switch n {
 		case fieldWatchEventType:
 			e.Type = watch.EventType(v)
 		case fieldWatchEventObject:
 			object = v
 		}
+		return nil
 	})
 	if err != nil {
 		return Event{}, fmt.Errorf("protobuf watch event: %w", err)
@@ -108,15 +101,15 @@ func decodeProtobufEvent(raw []byte) (Event, error) {
 	if e.Type == watch.Error {
 		return e, nil // a Status: its first field is ListMeta
 	}
-	unknown, ok := bytes.CutPrefix(embedded, protobufMagic)
+	unknown, ok := bytes.CutPrefix(embedded, wire.Prefix)
 	if !ok {
 		return Event{}, fmt.Errorf("protobuf %s event: object of %d bytes has no magic prefix", e.Type, len(embedded))
 	}
-	obj, err := bytesField(unknown, fieldUnknownRaw)
+	obj, err := bytesField(unknown, wire.UnknownRaw)
 	if err != nil {
 		return Event{}, fmt.Errorf("protobuf %s event: object: %w", e.Type, err)
 	}
-	meta, err := bytesField(obj, fieldObjectMeta)
+	meta, err := bytesField(obj, wire.ObjectMetadata)
 	if err != nil {
 		return Event{}, fmt.Errorf("protobuf %s event: metadata: %w", e.Type, err)
 	}
@@ -128,15 +121,15 @@ func decodeProtobufEvent(raw []byte) (Event, error) {
 
 // decodeProtobufMeta fills in what an ObjectMeta says of the event.
 func decodeProtobufMeta(meta []byte, e *Event) error {
-	return eachBytesField(meta, func(n protowire.Number, v []byte) {
+	return wire.Fields(meta, func(n protowire.Number, v []byte) error {
 		switch n {
-		case fieldMetaName:
+		case wire.MetadataName:
 			e.Name = string(v)
-		case fieldMetaNamespace:
+		case wire.MetadataNamespace:
 			e.Namespace = string(v)
-		case fieldMetaUID:
+		case wire.MetadataUID:
 			e.UID = types.UID(v)
-		case fieldMetaRV:
+		case wire.MetadataResourceVersion:
 			e.ResourceVersion = string(v)
 		case fieldMetaAnnotations:
 			if e.Type == watch.Bookmark {
@@ -145,41 +138,18 @@ func decodeProtobufMeta(meta []byte, e *Event) error {
 				e.initialEnd = e.initialEnd || string(k) == metav1.InitialEventsAnnotationKey && string(val) == "true"
 			}
 		}
+		return nil
 	})
-}
-
-// eachBytesField calls visit with every length-delimited field of a message and skips the others.
-func eachBytesField(msg []byte, visit func(protowire.Number, []byte)) error {
-	for len(msg) > 0 {
-		num, typ, n := protowire.ConsumeTag(msg)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		msg = msg[n:]
-		if typ != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(num, typ, msg); n < 0 {
-				return protowire.ParseError(n)
-			}
-			msg = msg[n:]
-			continue
-		}
-		v, n := protowire.ConsumeBytes(msg)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		visit(num, v)
-		msg = msg[n:]
-	}
-	return nil
 }
 
 // bytesField returns the last value of one length-delimited field, nil if there is none.
 func bytesField(msg []byte, want protowire.Number) ([]byte, error) {
 	var out []byte
-	err := eachBytesField(msg, func(n protowire.Number, v []byte) {
+	err := wire.Fields(msg, func(n protowire.Number, v []byte) error {
 		if n == want {
 			out = v
 		}
+		return nil
 	})
 	return out, err
 }

@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/wire"
 )
 
 func (c *clientWatch) versions(t *testing.T) []string {
@@ -204,7 +206,7 @@ func TestRewriteMetadataLists(t *testing.T) {
 	raw, err = rewriteBody(runtime.ContentTypeProtobuf+";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", buf.Bytes(), fromOpaque)
 	require.NoError(t, err)
 	var envelope runtime.Unknown
-	require.NoError(t, envelope.Unmarshal(bytes.TrimPrefix(raw, protobufMagic)))
+	require.NoError(t, envelope.Unmarshal(bytes.TrimPrefix(raw, wire.Prefix)))
 	require.NoError(t, got.Unmarshal(envelope.Raw))
 	require.Equal(t, "9", got.ResourceVersion)
 	require.Equal(t, "3", got.Items[len(got.Items)-1].ResourceVersion)

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/wire"
 )
 
 // versionMap says what becomes of a resource version; e describes the object that it belongs to.
@@ -28,8 +30,6 @@ const (
 
 // More field numbers, see event.go.
 const (
-	fieldUnknownTypeMeta       protowire.Number = 1
-	fieldTypeMetaKind          protowire.Number = 2
 	fieldListMetaRV            protowire.Number = 2
 	fieldListItems             protowire.Number = 2
 	fieldEvictionDeleteOptions protowire.Number = 2
@@ -142,15 +142,15 @@ func optionalJSON(raw json.RawMessage, into any) error {
 
 // rewriteProtobuf does to an object in its envelope what rewriteJSON does to one in JSON.
 func rewriteProtobuf(raw []byte, m versionMap) ([]byte, error) {
-	unknown, ok := bytes.CutPrefix(raw, protobufMagic)
+	unknown, ok := bytes.CutPrefix(raw, wire.Prefix)
 	if !ok {
 		return nil, fmt.Errorf("protobuf object of %d bytes has no magic prefix", len(raw))
 	}
-	typeMeta, err := bytesField(unknown, fieldUnknownTypeMeta)
+	typeMeta, err := bytesField(unknown, wire.UnknownTypeMeta)
 	if err != nil {
 		return nil, fmt.Errorf("protobuf object: %w", err)
 	}
-	kindField, err := bytesField(typeMeta, fieldTypeMetaKind)
+	kindField, err := bytesField(typeMeta, wire.TypeMetaKind)
 	if err != nil {
 		return nil, fmt.Errorf("protobuf object: kind: %w", err)
 	}
@@ -167,20 +167,20 @@ func rewriteProtobuf(raw []byte, m versionMap) ([]byte, error) {
 	preconditions := func(v []byte) ([]byte, error) {
 		return changeField(v, fieldDeletePreconditions, plain(fieldPreconditionsRV))
 	}
-	out, err := changeField(unknown, fieldUnknownRaw, func(obj []byte) ([]byte, error) {
+	out, err := changeField(unknown, wire.UnknownRaw, func(obj []byte) ([]byte, error) {
 		switch {
 		case kind == kindDeleteOptions:
 			return preconditions(obj)
 		case strings.HasSuffix(kind, listSuffix):
-			obj, err := changeField(obj, fieldObjectMeta, plain(fieldListMetaRV))
+			obj, err := changeField(obj, wire.ObjectMetadata, plain(fieldListMetaRV))
 			if err != nil {
 				return nil, err
 			}
 			return changeField(obj, fieldListItems, func(item []byte) ([]byte, error) {
-				return changeField(item, fieldObjectMeta, objectMeta)
+				return changeField(item, wire.ObjectMetadata, objectMeta)
 			})
 		}
-		obj, err := changeField(obj, fieldObjectMeta, objectMeta)
+		obj, err := changeField(obj, wire.ObjectMetadata, objectMeta)
 		if err == nil && kind == kindEviction {
 			return changeField(obj, fieldEvictionDeleteOptions, preconditions)
 		}
@@ -189,7 +189,7 @@ func rewriteProtobuf(raw []byte, m versionMap) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("protobuf %s: %w", kind, err)
 	}
-	return append(bytes.Clone(protobufMagic), out...), nil
+	return append(bytes.Clone(wire.Prefix), out...), nil
 }
 
 func rewriteProtobufMeta(meta []byte, m versionMap, typ watch.EventType) ([]byte, error) {
@@ -197,7 +197,7 @@ func rewriteProtobufMeta(meta []byte, m versionMap, typ watch.EventType) ([]byte
 	if err := decodeProtobufMeta(meta, &e); err != nil {
 		return nil, err
 	}
-	return changeField(meta, fieldMetaRV, func(rv []byte) ([]byte, error) { return mapVersion(rv, e, m), nil })
+	return changeField(meta, wire.MetadataResourceVersion, func(rv []byte) ([]byte, error) { return mapVersion(rv, e, m), nil })
 }
 
 // rewriteProtobufEvent takes and returns a frame with its length prefix.
@@ -205,16 +205,16 @@ func rewriteProtobufEvent(frame []byte, typ watch.EventType, m versionMap) ([]by
 	const prefix = 4
 	event, err := changeField(frame[prefix:], fieldWatchEventObject, func(extension []byte) ([]byte, error) {
 		return changeField(extension, fieldRawExtensionRaw, func(embedded []byte) ([]byte, error) {
-			unknown, ok := bytes.CutPrefix(embedded, protobufMagic)
+			unknown, ok := bytes.CutPrefix(embedded, wire.Prefix)
 			if !ok {
 				return nil, fmt.Errorf("object of %d bytes has no magic prefix", len(embedded))
 			}
-			out, err := changeField(unknown, fieldUnknownRaw, func(obj []byte) ([]byte, error) {
-				return changeField(obj, fieldObjectMeta, func(meta []byte) ([]byte, error) {
+			out, err := changeField(unknown, wire.UnknownRaw, func(obj []byte) ([]byte, error) {
+				return changeField(obj, wire.ObjectMetadata, func(meta []byte) ([]byte, error) {
 					return rewriteProtobufMeta(meta, m, typ)
 				})
 			})
-			return append(bytes.Clone(protobufMagic), out...), err
+			return append(bytes.Clone(wire.Prefix), out...), err
 		})
 	})
 	if err != nil {
