@@ -4,6 +4,8 @@
 package truth
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,11 +17,12 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
+// pods returns a cache of pods that came in the order of their names: the last one's version is the cache's.
 func pods(t *testing.T, versions map[string]string) *Cache {
 	t.Helper()
 	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	for name, rv := range versions {
-		if err := store.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: rv}}); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(versions)) {
+		if err := store.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: versions[name]}}); err != nil {
 			t.Fatal(err)
 		}
 	}
