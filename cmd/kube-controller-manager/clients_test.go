@@ -9,6 +9,7 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -23,18 +24,29 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/informers"
 	clientset "k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/component-base/configz"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/features"
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
+
+// As main does, before anything has the gates' flags.
+func init() { utilruntime.Must(features.Register(utilfeature.DefaultMutableFeatureGate)) }
 
 // probeHeader marks the test's own requests, which do not reach the server.
 const probeHeader = "X-Probe"
@@ -284,6 +296,45 @@ func TestNoClientEscapes(t *testing.T) {
 	<-ended
 	if what := wrote.Load(); what != nil {
 		t.Errorf("sent without a lease: %s", *what)
+	}
+}
+
+// What event handlers have not been told yet is known with either gate: a protected controller asks for it without the monitor, too.
+func TestHandlersAreKnownWithEitherGate(t *testing.T) {
+	pods := corev1.SchemeGroupVersion.WithResource("pods")
+	errSeen := errors.New("seen")
+	for _, on := range []struct{ consistency, monitor bool }{{true, true}, {true, false}, {false, true}, {false, false}} {
+		t.Run(fmt.Sprintf("%+v", on), func(t *testing.T) {
+			featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
+				features.StaleControllerConsistency: on.consistency, features.MonitorInformerStaleness: on.monitor,
+			})
+			server, _ := emptyServer(t, func(*http.Request) {})
+			c := configOf(t, server.URL, []string{"resourcequota-controller"})
+			prepare(nil)
+			t.Cleanup(func() {
+				page.Consistency, page.Monitoring = false, false
+				app.ObserveElection(nil)
+				app.WrapClients(nil)
+				app.WrapInformerFactory(nil)
+				app.WrapInformerClients(nil)
+				consistency.SetProvider(nil)
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			err := app.Run(ctx, c.Complete(), wire, func(_ context.Context, controllerContext *app.ControllerContext, _ clientbuilder.ControllerClientBuilder) error {
+				t.Cleanup(controllerContext.InformerFactory.Shutdown) // A process has one at a time.
+				observed, err := controllerContext.ObjectOrMetadataInformerFactory.ForResource(pods)
+				require.NoError(t, err)
+				typed, err := controllerContext.InformerFactory.ForResource(pods)
+				require.NoError(t, err)
+				for _, informer := range []informers.GenericInformer{observed, typed} {
+					_, known := consistency.Handled(informer.Informer()).(interface{ Store() cache.Store })
+					require.Equal(t, on.consistency || on.monitor, known)
+				}
+				return errSeen
+			})
+			require.ErrorIs(t, err, errSeen)
+		})
 	}
 }
 

@@ -27,7 +27,7 @@ var page = &stalenessz.Page{}
 // watches are those of the informers, if the monitor is on.
 var watches = transport.NewWatches()
 
-// handlers are those of all informers, if the monitor is on.
+// handlers are those of all informers, if a gate is on.
 var handlers = sharedinformers.NewHandlers()
 
 // exempted are the controllers that are to be as upstream's.
@@ -51,8 +51,10 @@ func prepare(exempt sets.Set[string]) {
 		app.WrapClients(clients)
 		consistency.SetProvider(except(exempt, terms.Store))
 	}
-	if page.Monitoring {
+	if page.Consistency || page.Monitoring {
 		app.WrapInformerFactory(handlers.ObserveFactory)
+	}
+	if page.Monitoring {
 		app.WrapInformerClients(watches.Clients)
 	}
 }
@@ -99,8 +101,8 @@ func wire(ctx context.Context, controllerContext *app.ControllerContext, root cl
 	if page.Consistency {
 		terms.Begin(w)
 	}
+	controllerContext.InformerFactory = handlers.Factory(controllerContext.InformerFactory)
 	if page.Monitoring {
-		controllerContext.InformerFactory = handlers.Factory(controllerContext.InformerFactory)
 		w.Monitor(sharedinformers.Informers(ctx, controllerContext.InformerFactory, controllerContext.ObjectOrMetadataInformerFactory, controllerContext.RESTMapper), watches, handlers)
 	}
 	if page.Consistency {

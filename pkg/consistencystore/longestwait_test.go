@@ -70,17 +70,17 @@ func TestLongestWaits(t *testing.T) {
 				page.Add(oneStore{store})
 				now, leading := page.WaitsNow()
 				require.True(t, leading)
-				require.Zero(t, now.Object+now.Action, "nothing waits")
+				require.Equal(t, map[string]metrics.Waiting{"test": {}}, now.Longest, "nothing waits")
 
 				tc.wait(t, store)
 				synctest.Wait()
 				time.Sleep(7 * time.Second)
 				now, _ = page.WaitsNow()
-				want := [2]time.Duration{7 * time.Second, 0}
+				want := metrics.Waiting{Object: 7 * time.Second}
 				if tc.action {
-					want = [2]time.Duration{0, 7 * time.Second}
+					want = metrics.Waiting{Action: 7 * time.Second}
 				}
-				require.Equal(t, want, [2]time.Duration{now.Object, now.Action})
+				require.Equal(t, map[string]metrics.Waiting{"test": want}, now.Longest)
 				prover.answer(fresh)
 				close(prover.release)
 				cancel()

@@ -166,6 +166,9 @@ func (r *reading) waits(owner types.NamespacedName, is bool) {
 		if delete(of, owner); len(of) == 0 {
 			delete(s.waiting, r.key)
 		}
+		if hold := s.held.actionOf(owner); hold != nil {
+			hold.forgotten = true
+		}
 	}
 }
 
@@ -268,8 +271,10 @@ func (r *reading) prove(ctx context.Context, action string, limits rvtracker.Lim
 	if !errors.As(err, &unproven) || unproven.Again() {
 		return err
 	}
-	s.wasSlow()
 	waits, stale := s.held.actionOf(owner), false
+	if waits == nil || !waits.handlers { // Proofs are not slow because handlers are.
+		s.wasSlow()
+	}
 	for _, resource := range known {
 		_, shown := s.shownStale(resource)
 		stale = stale || shown

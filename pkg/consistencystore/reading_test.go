@@ -110,11 +110,19 @@ func TestAValueIsHeldForALimitedTime(t *testing.T) {
 // A value that is counted by what event handlers keep waits for handlers that are behind a proven cache, but neither without end nor by trying all the time.
 func TestAValueWaitsForEventHandlersForALimitedTime(t *testing.T) {
 	const catchUp = 3 * time.Second
-	for name, want := range map[string]time.Duration{"they catch up": catchUp, "they never do": rvtracker.OwnerLimits.Unknown} {
+	type handlers struct {
+		exact bool // the proof: by a list, as that of a small collection
+		takes time.Duration
+	}
+	for name, c := range map[string]handlers{
+		"they catch up": {takes: catchUp}, "they never do": {takes: rvtracker.OwnerLimits.Unknown},
+		"they catch up with a list": {exact: true, takes: catchUp}, "they never catch up with a list": {exact: true, takes: rvtracker.OwnerLimits.Unknown},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				want := c.takes
 				ahead := fresh
-				ahead.ResourceVersion = "6"
+				ahead.ResourceVersion, ahead.Exact = "6", c.exact
 				store := passStore(t.Context(), &verdicts{of: map[schema.GroupResource]freshness.Proof{pods: ahead}}, nil)
 				queue := make(chan string, 9)
 				store.OnReady(func(key string) { queue <- key })
@@ -123,7 +131,9 @@ func TestAValueWaitsForEventHandlersForALimitedTime(t *testing.T) {
 				began, tries := time.Now(), 0
 				for consistency.ProvePass(consistency.WithReading(t.Context(), store, "ns/quota"), "pods", pods) != nil {
 					if tries++; tries == 3 {
+						require.Len(t, rowsOf(store.Waits), 1)
 						require.Contains(t, rowsOf(store.Waits)[0].Why, "event handlers")
+						require.Equal(t, briefly, store.patience(), "no proof was slow")
 					}
 					require.LessOrEqual(t, tries, int(want/handlersAfter)+2)
 					require.Equal(t, "ns/quota", <-queue)
@@ -183,6 +193,34 @@ func TestASlowProofOfAValueHoldsNoWorker(t *testing.T) {
 		}
 		require.Less(t, time.Since(began), 3*time.Second, "one proof is good for all")
 		require.LessOrEqual(t, len(cache.fences), 2)
+	})
+}
+
+// A value that another reconcile proves while it waits leaves nothing behind once its wait ends.
+func TestAValueThatIsProvenWhileItWaitsIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ahead := fresh
+		ahead.ResourceVersion = "6"
+		store := passStore(t.Context(), &verdicts{of: map[schema.GroupResource]freshness.Proof{pods: ahead}}, nil)
+		queue := make(chan string, 9)
+		store.OnReady(func(key string) { queue <- key })
+		told := version("5")
+		store.Follow(pods, &told)
+		prove := func() error {
+			return consistency.ProvePass(consistency.WithReading(t.Context(), store, "ns/quota"), "pods", pods)
+		}
+		for range 3 {
+			require.Error(t, prove())
+			<-queue
+		}
+		require.Error(t, prove())
+		told = "6"
+		require.NoError(t, prove())
+		store.ForgetReading("ns/quota")
+		time.Sleep(2 * handlersAfter)
+		synctest.Wait()
+		require.Empty(t, store.putOffs)
+		require.Empty(t, store.ahead)
 	})
 }
 

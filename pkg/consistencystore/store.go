@@ -117,7 +117,7 @@ type putOff struct {
 	stale map[schema.GroupResource]time.Time
 	// refuted is the version of the cache that a live read has contradicted, if any.
 	refuted string
-	// forgotten says that its object is gone: the wait leaves nothing behind.
+	// forgotten says that its object is gone, or that it was proven by another reconcile: the wait leaves nothing behind.
 	forgotten bool
 	// decided says that a live read has decided the action: the end of the wait does not wake the owner.
 	decided bool
@@ -541,7 +541,7 @@ func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again boo
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if earlier := s.held.actionOf(owner); earlier != nil {
-		earlier.decided = false
+		earlier.decided, earlier.forgotten = false, false
 		return false, false
 	}
 	if s.putOffs == nil {

@@ -89,7 +89,7 @@ func (v *view) shows(resource schema.GroupResource, proof freshness.Proof) bool 
 // behind reports whether the cache was proven before the view, and what was read lacks some of it all the same: it is kept by event handlers, which
 // have not been told yet.
 func (v *view) behind(resource schema.GroupResource, earlier freshness.Proof) bool {
-	return earlier.Fresh() && !earlier.Exact && !v.counts(resource) && !v.shows(resource, earlier)
+	return earlier.Fresh() && !v.counts(resource) && !freshness.Passed(v.versions[resource], earlier.ResourceVersion)
 }
 
 // showsNow is shows for a proof that was made after the view. For the owner and what it controls it is enough that they are

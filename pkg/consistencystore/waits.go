@@ -27,16 +27,17 @@ func guarded[G waiter](s *Store, guard G) G {
 // Waits adds to out all that the controller does not do now because a cache may be stale: the owners that wait for their own
 // writes or for proofs, and what the guards put off.
 func (s *Store) Waits(out *stalenessz.Longest) {
-	s.EachWaiting(out.Wants, func(w rvtracker.Wait) {
+	tally := out.Of(s.name)
+	s.EachWaiting(tally.Wants, func(w rvtracker.Wait) {
 		out.Add(stalenessz.Wait{
 			Controller: w.Controller, Owner: key(w.Owner), Resource: w.Resource, Since: w.Since, Reason: w.Reason(),
 			For: fmt.Sprintf("%s, the cache is at %q", w.Awaits(), w.SeenRV), Why: why(w),
 		})
 	})
 	s.held.each(func(owner types.NamespacedName, h *hold) {
-		wants, awaits, proof := out.Wants, h.awaits(), h.proof
+		wants, awaits, proof := tally.Wants, h.awaits(), h.proof
 		if h.action != nil {
-			wants, awaits = out.WantsAction, awaits+", "+s.purpose()
+			wants, awaits = tally.WantsAction, awaits+", "+s.purpose()
 			if shown, ok := s.shownStale(h.resource); ok {
 				proof = shown
 			}
@@ -50,7 +51,7 @@ func (s *Store) Waits(out *stalenessz.Longest) {
 	s.mu.Unlock()
 	for _, guard := range guards {
 		for _, w := range guard.Waits() {
-			if out.WantsAction(w.Since) {
+			if tally.WantsAction(w.Since) {
 				out.Add(stalenessz.Wait{Controller: s.name, Owner: w.Object, Resource: w.Resource, Since: w.Since, Reason: stalenessz.ForAction, For: w.For, Why: w.Why})
 			}
 		}

@@ -89,22 +89,22 @@ var (
 		Subsystem: subsystem, Name: "undeclared_writes_total", StabilityLevel: metrics.ALPHA,
 		Help: "Number of writes that docs/coverage.md does not list, by client and verb. The process sends them nevertheless.",
 	}, []string{"client", "verb"})
-	unguardedDeletions = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: subsystem, Name: "unguarded_deletions_total", StabilityLevel: metrics.ALPHA,
-		Help: "Number of deletions that were not sent because they lacked the precondition that docs/coverage.md promises, by the client.",
+	refusedDeletions = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "refused_deletions_total", StabilityLevel: metrics.ALPHA,
+		Help: "Number of deletions that this process did not send because they lacked the UID or the resource version that docs/coverage.md promises, by client.",
 	}, []string{"client"})
 	relistProofs = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "relist_proofs_total", StabilityLevel: metrics.ALPHA,
-		Help: "Number of proofs of a cache asked for because another cache of the same controller was relisted, by result.",
-	}, []string{"group", "resource", "result"})
+		Help: "Number of proofs of a cache asked for because another cache of the same controller was relisted, by outcome of the proof.",
+	}, []string{"group", "resource", "outcome"})
 	startProofs = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "start_proofs_total", StabilityLevel: metrics.ALPHA,
-		Help: "Number of caches that controllers waited for before they started, by whether they were proven as new as the start of leadership.",
-	}, []string{"group", "resource", "result"})
+		Help: "Number of caches that controllers waited for before they started, by outcome of the proof that they are as new as the start of leadership.",
+	}, []string{"group", "resource", "outcome"})
 	fences = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "fences_total", StabilityLevel: metrics.ALPHA,
-		Help: "Number of consistent reads of a collection's resource version made for waiting objects, by result.",
-	}, []string{"group", "resource", "result"})
+		Help: "Number of consistent reads of a collection's resource version made for waiting objects, by outcome.",
+	}, []string{"group", "resource", "outcome"})
 )
 
 var register sync.Once
@@ -113,7 +113,7 @@ var register sync.Once
 func Register() {
 	register.Do(func() {
 		legacyregistry.MustRegister(waits, waitDuration, parkedOwners, writeToCache, staleCaches, droppedRecords,
-			refusedWrites, unsettledWrites, recordedWrites, unrecordedWrites, undeclaredWrites, unguardedDeletions,
+			refusedWrites, unsettledWrites, recordedWrites, unrecordedWrites, undeclaredWrites, refusedDeletions,
 			unprovenActions, untrackedWrites, incomparable, regressions, rewinds, relists, relistProofs, startProofs, fences,
 			liveReads, budgetWaits, breakerOpen, breakerTrips, heldPasses, verifications,
 			cancelledEvictions, evictionWaits, waitingEvictions,
@@ -128,15 +128,15 @@ func Parked(controller, reason string, owners int) {
 }
 
 // InitStartProofs makes the series of a cache that controllers wait for exist at zero.
-func InitStartProofs(resource schema.GroupResource, results ...string) {
-	for _, result := range results {
-		startProofs.WithLabelValues(resource.Group, resource.Resource, result).Add(0)
+func InitStartProofs(resource schema.GroupResource, outcomes ...string) {
+	for _, outcome := range outcomes {
+		startProofs.WithLabelValues(resource.Group, resource.Resource, outcome).Add(0)
 	}
 }
 
 // StartProof counts a cache that controllers waited for before they started, by what was proven of it.
-func StartProof(resource schema.GroupResource, result string) {
-	startProofs.WithLabelValues(resource.Group, resource.Resource, result).Inc()
+func StartProof(resource schema.GroupResource, outcome string) {
+	startProofs.WithLabelValues(resource.Group, resource.Resource, outcome).Inc()
 }
 
 // Tracker is what the resource-version tracker counts into.
@@ -181,8 +181,8 @@ func (Tracker) Init(controller string, values Values, resources ...schema.GroupR
 		}
 		regressions.WithLabelValues(r.Group, r.Resource).Add(0)
 		rewinds.WithLabelValues(r.Group, r.Resource).Add(0)
-		for _, result := range []string{"ok", "error"} {
-			fences.WithLabelValues(r.Group, r.Resource, result).Add(0)
+		for _, outcome := range []string{fenceOK, fenceError} {
+			fences.WithLabelValues(r.Group, r.Resource, outcome).Add(0)
 		}
 	}
 }
@@ -219,11 +219,11 @@ func Refused() { refusedWrites.Inc() }
 // Undeclared counts a write that package inventory does not have.
 func Undeclared(client, verb string) { undeclaredWrites.WithLabelValues(client, verb).Inc() }
 
-// InitUnguarded makes the series of a client, deletions of which must carry a precondition, exist at zero. Call it after Register.
-func InitUnguarded(client string) { unguardedDeletions.WithLabelValues(client).Add(0) }
+// InitRefusedDeletions makes the series of a client, deletions of which must carry a precondition, exist at zero. Call it after Register.
+func InitRefusedDeletions(client string) { refusedDeletions.WithLabelValues(client).Add(0) }
 
-// Unguarded counts a deletion that was not sent because it lacked the precondition that package inventory promises.
-func Unguarded(client string) { unguardedDeletions.WithLabelValues(client).Inc() }
+// RefusedDeletion counts a deletion that was not sent because it lacked the precondition that package inventory promises.
+func RefusedDeletion(client string) { refusedDeletions.WithLabelValues(client).Inc() }
 
 // WaitStarted implements rvtracker.Metrics.
 func (Tracker) WaitStarted(controller string, r schema.GroupResource) {
@@ -273,13 +273,19 @@ func (Tracker) Rewind(r schema.GroupResource) {
 	rewinds.WithLabelValues(r.Group, r.Resource).Inc()
 }
 
+// What comes of a consistent read.
+const (
+	fenceOK    = "OK"
+	fenceError = "Error"
+)
+
 // Fence implements rvtracker.Metrics.
 func (Tracker) Fence(r schema.GroupResource, err error) {
-	result := "ok"
+	outcome := fenceOK
 	if err != nil {
-		result = "error"
+		outcome = fenceError
 	}
-	fences.WithLabelValues(r.Group, r.Resource, result).Inc()
+	fences.WithLabelValues(r.Group, r.Resource, outcome).Inc()
 }
 
 // Forgotten implements rvtracker.Metrics: no series by the resource alone is left.

@@ -49,18 +49,18 @@ stale_controller_parked_owners{controller="test",reason="relist"} 0
 # HELP stale_controller_rewinds_total [ALPHA] Number of times a consistent read proved that the server's resource versions went backward, as after a restore of etcd.
 # TYPE stale_controller_rewinds_total counter
 stale_controller_rewinds_total{group="",resource="pods"} 1
-# HELP stale_controller_fences_total [ALPHA] Number of consistent reads of a collection's resource version made for waiting objects, by result.
+# HELP stale_controller_fences_total [ALPHA] Number of consistent reads of a collection's resource version made for waiting objects, by outcome.
 # TYPE stale_controller_fences_total counter
-stale_controller_fences_total{group="",resource="pods",result="error"} 1
-stale_controller_fences_total{group="",resource="pods",result="ok"} 1
-# HELP stale_controller_relist_proofs_total [ALPHA] Number of proofs of a cache asked for because another cache of the same controller was relisted, by result.
+stale_controller_fences_total{group="",outcome="Error",resource="pods"} 1
+stale_controller_fences_total{group="",outcome="OK",resource="pods"} 1
+# HELP stale_controller_relist_proofs_total [ALPHA] Number of proofs of a cache asked for because another cache of the same controller was relisted, by outcome of the proof.
 # TYPE stale_controller_relist_proofs_total counter
-stale_controller_relist_proofs_total{group="",resource="pods",result="Proven"} 1
-stale_controller_relist_proofs_total{group="",resource="pods",result="Stale"} 2
-stale_controller_relist_proofs_total{group="",resource="pods",result="Unknown"} 1
-# HELP stale_controller_start_proofs_total [ALPHA] Number of caches that controllers waited for before they started, by whether they were proven as new as the start of leadership.
+stale_controller_relist_proofs_total{group="",outcome="Proven",resource="pods"} 1
+stale_controller_relist_proofs_total{group="",outcome="Stale",resource="pods"} 2
+stale_controller_relist_proofs_total{group="",outcome="Unknown",resource="pods"} 1
+# HELP stale_controller_start_proofs_total [ALPHA] Number of caches that controllers waited for before they started, by outcome of the proof that they are as new as the start of leadership.
 # TYPE stale_controller_start_proofs_total counter
-stale_controller_start_proofs_total{group="",resource="pods",result="Proven"} 1
-stale_controller_start_proofs_total{group="",resource="pods",result="Unknown"} 0
+stale_controller_start_proofs_total{group="",outcome="Proven",resource="pods"} 1
+stale_controller_start_proofs_total{group="",outcome="Unknown",resource="pods"} 0
 `), "stale_controller_start_proofs_total", "stale_controller_relist_proofs_total", "stale_controller_parked_owners", "stale_controller_rewinds_total", "stale_controller_fences_total"))
 }

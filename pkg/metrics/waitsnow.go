@@ -11,8 +11,8 @@ import (
 )
 
 var longestWait = metrics.NewDesc(subsystem+"_longest_wait_seconds",
-	"Longest wait that has not ended yet, because a cache may be stale: of an object that is not reconciled (waiting=\"object\"), and of a disruptive action that is put off (waiting=\"action\"). 0 if none waits; absent while the process does not lead.",
-	[]string{"waiting"}, nil, metrics.ALPHA, "")
+	"Longest wait of the controller that has not ended yet, because a cache may be stale: of an object that is not reconciled (waiting=\"object\"), and of a disruptive action that is put off (waiting=\"action\"). 0 if none waits; absent while the process does not lead.",
+	[]string{"controller", "waiting"}, nil, metrics.ALPHA, "")
 
 var recordedObjects = metrics.NewDesc(subsystem+"_recorded_objects",
 	"Number of objects with recorded writes that a cache does not show yet. Absent while the process does not lead.",
@@ -34,11 +34,14 @@ type waitsNow struct {
 
 var waitCollector = &waitsNow{}
 
-// Waits are the longest wait of an object and of a disruptive action, and the number of objects with recorded writes.
+// Waits are the longest waits of each controller, and the number of objects with recorded writes.
 type Waits struct {
-	Object, Action time.Duration
-	Recorded       int
+	Longest  map[string]Waiting
+	Recorded int
 }
+
+// Waiting is how long an object and a disruptive action have waited. Zero: none waits.
+type Waiting struct{ Object, Action time.Duration }
 
 // SetWaits has each scrape call read. Nothing is published unless it says that the process leads.
 func SetWaits(read func() (now Waits, leading bool)) {
@@ -66,6 +69,8 @@ func (w *waitsNow) CollectWithStability(ch chan<- metrics.Metric) {
 		return
 	}
 	ch <- metrics.NewLazyConstMetric(recordedObjects, metrics.GaugeValue, float64(now.Recorded))
-	ch <- metrics.NewLazyConstMetric(longestWait, metrics.GaugeValue, now.Object.Seconds(), waitingObject)
-	ch <- metrics.NewLazyConstMetric(longestWait, metrics.GaugeValue, now.Action.Seconds(), waitingAction)
+	for controller, w := range now.Longest {
+		ch <- metrics.NewLazyConstMetric(longestWait, metrics.GaugeValue, w.Object.Seconds(), controller, waitingObject)
+		ch <- metrics.NewLazyConstMetric(longestWait, metrics.GaugeValue, w.Action.Seconds(), controller, waitingAction)
+	}
 }

@@ -23,14 +23,16 @@ func TestWaitsNow(t *testing.T) {
 	}
 	published("") // both gates are off
 	leading := false
-	SetWaits(func() (Waits, bool) { return Waits{Object: 90 * time.Second, Recorded: 3}, leading })
+	SetWaits(func() (Waits, bool) {
+		return Waits{Longest: map[string]Waiting{"job": {Object: 90 * time.Second}}, Recorded: 3}, leading
+	})
 	published("")
 	leading = true
 	published(`
-# HELP stale_controller_longest_wait_seconds [ALPHA] Longest wait that has not ended yet, because a cache may be stale: of an object that is not reconciled (waiting="object"), and of a disruptive action that is put off (waiting="action"). 0 if none waits; absent while the process does not lead.
+# HELP stale_controller_longest_wait_seconds [ALPHA] Longest wait of the controller that has not ended yet, because a cache may be stale: of an object that is not reconciled (waiting="object"), and of a disruptive action that is put off (waiting="action"). 0 if none waits; absent while the process does not lead.
 # TYPE stale_controller_longest_wait_seconds gauge
-stale_controller_longest_wait_seconds{waiting="action"} 0
-stale_controller_longest_wait_seconds{waiting="object"} 90
+stale_controller_longest_wait_seconds{controller="job",waiting="action"} 0
+stale_controller_longest_wait_seconds{controller="job",waiting="object"} 90
 # HELP stale_controller_recorded_objects [ALPHA] Number of objects with recorded writes that a cache does not show yet. Absent while the process does not lead.
 # TYPE stale_controller_recorded_objects gauge
 stale_controller_recorded_objects 3

@@ -33,7 +33,7 @@ func (i startedInformer) Handled() consistency.LastSyncRVGetter {
 func (c handledCache) Store() cache.Store { return c.informer.GetStore() }
 
 // LastStoreSyncResourceVersion is the version up to which the store has been brought and all event handlers have been told, empty if one has not been
-// told of anything yet.
+// told of anything yet, or not all of the list that the store was replaced by.
 func (c handledCache) LastStoreSyncResourceVersion() string {
 	version := c.Store().LastStoreSyncResourceVersion()
 	all := c.informer.all.Load()
@@ -41,7 +41,7 @@ func (c handledCache) LastStoreSyncResourceVersion() string {
 		return version
 	}
 	for _, delivery := range *all {
-		position := delivery.Position()
+		position := delivery.Told()
 		if position == 0 {
 			return ""
 		}

@@ -41,8 +41,11 @@ func (h *Handlers) informer(informer cache.SharedIndexInformer) cache.SharedInde
 	defer h.mu.Unlock()
 	known := h.informers[informer.GetStore()]
 	if known == nil {
-		known = &handledInformer{SharedIndexInformer: informer, deliveries: map[cache.ResourceEventHandlerRegistration]*stalenessmonitor.Delivery{}}
+		known = &handledInformer{SharedIndexInformer: informer, deliveries: map[*stalenessmonitor.Delivery]cache.ResourceEventHandlerRegistration{}}
 		h.informers[informer.GetStore()] = known
+		if store, ok := informer.GetStore().(cache.ResourceVersionObservable); ok {
+			store.AddReplaceObserver(known.listed)
+		}
 	}
 	return known
 }
@@ -65,8 +68,9 @@ func (h *Handlers) Deliveries(store cache.Store) []*stalenessmonitor.Delivery {
 type handledInformer struct {
 	cache.SharedIndexInformer
 
-	mu         sync.Mutex
-	deliveries map[cache.ResourceEventHandlerRegistration]*stalenessmonitor.Delivery
+	mu sync.Mutex
+	// deliveries are there from before their handlers are added, so that none of these misses a list.
+	deliveries map[*stalenessmonitor.Delivery]cache.ResourceEventHandlerRegistration
 	// all are the deliveries, not to be changed.
 	all atomic.Pointer[[]*stalenessmonitor.Delivery]
 }
@@ -92,16 +96,32 @@ func (i *handledInformer) AddEventHandlerWithOptions(handler cache.ResourceEvent
 
 func (i *handledInformer) add(handler cache.ResourceEventHandler, add func(cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error)) (cache.ResourceEventHandlerRegistration, error) {
 	delivery := stalenessmonitor.NewDelivery(addedBy())
+	i.change(func() { i.deliveries[delivery] = nil })
 	registration, err := add(tellingHandler{handler, delivery})
-	if err == nil {
-		i.change(func() { i.deliveries[registration] = delivery })
-	}
+	i.change(func() {
+		if i.deliveries[delivery] = registration; err != nil {
+			delete(i.deliveries, delivery)
+		}
+	})
 	return registration, err
+}
+
+// listed notes that a list replaces the store.
+func (i *handledInformer) listed(resourceVersion string) {
+	if all := i.all.Load(); all != nil {
+		for _, delivery := range *all {
+			delivery.Listed(resourceVersion)
+		}
+	}
 }
 
 // RemoveEventHandler implements cache.SharedInformer.
 func (i *handledInformer) RemoveEventHandler(registration cache.ResourceEventHandlerRegistration) error {
-	i.change(func() { delete(i.deliveries, registration) })
+	i.change(func() {
+		maps.DeleteFunc(i.deliveries, func(_ *stalenessmonitor.Delivery, of cache.ResourceEventHandlerRegistration) bool {
+			return of == registration
+		})
+	})
 	return i.SharedIndexInformer.RemoveEventHandler(registration)
 }
 
@@ -109,7 +129,7 @@ func (i *handledInformer) change(change func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	change()
-	all := slices.Collect(maps.Values(i.deliveries))
+	all := slices.Collect(maps.Keys(i.deliveries))
 	i.all.Store(&all)
 }
 

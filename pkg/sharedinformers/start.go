@@ -144,7 +144,7 @@ func (f *StartInformers) Waits(out *stalenessz.Longest) {
 			continue
 		}
 		for _, controller := range controllers {
-			if out.Wants(since) {
+			if out.Of(controller).Wants(since) {
 				out.Add(stalenessz.Wait{
 					Controller: controller, Owner: "all", Resource: behind.Resource.GroupResource(), Since: since,
 					Reason: stalenessz.ForStart, For: "a proof that the cache is as new as the start of leadership, before the controller starts", Why: behind.String(),

@@ -14,6 +14,8 @@ import (
 type Delivery struct {
 	name string
 	cur  atomic.Uint64
+	// list is the RV of the last list that the handler has not reached the end of. 0: there is none.
+	list atomic.Uint64
 }
 
 // NewDelivery returns the delivery of a handler that has received nothing yet.
@@ -33,9 +35,32 @@ func (d *Delivery) Event(rv string) {
 // Bookmark notes that the handler has received everything up to rv, and nothing after it. Use it as
 // ResourceEventHandlerFuncs.BookmarkFunc (KEP-5647).
 func (d *Delivery) Bookmark(rv string) {
-	if v, ok := number(rv); ok {
-		d.cur.Store(v)
+	v, ok := number(rv)
+	if !ok {
+		return
 	}
+	first := d.cur.Swap(v) == 0
+	// Bookmarks from before the list may still be queued, and after a rewind these are newer. The first one that a handler
+	// gets ends what it was given when it was added, which may be newer than the last list.
+	if list := d.list.Load(); v == list || first && v > list {
+		d.list.CompareAndSwap(list, 0)
+	}
+}
+
+// Listed notes that a list at rv replaces the store: the handler has been told all of it once it gets the bookmark at its end. Call it before
+// the store has the list.
+func (d *Delivery) Listed(rv string) {
+	if v, ok := number(rv); ok {
+		d.list.Store(v)
+	}
+}
+
+// Told is Position, but 0 while the handler has not reached the end of a list.
+func (d *Delivery) Told() uint64 {
+	if position := d.Position(); d.list.Load() == 0 {
+		return position
+	}
+	return 0
 }
 
 // Position is the RV up to which the handler has received everything, except a list whose end it has not reached yet.

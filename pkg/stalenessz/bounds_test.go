@@ -48,7 +48,7 @@ func (c *crowd) Waits(out *Longest) {
 	order := rand.Perm(c.n)
 	for _, i := range order {
 		since := c.began.Add(-time.Duration(i) * time.Millisecond)
-		if out.Wants(since) {
+		if out.Of("replicaset").Wants(since) {
 			out.Add(Wait{Controller: "replicaset", Owner: fmt.Sprint("default/web-", i), Resource: schema.GroupResource{Resource: "pods"}, For: "resource version 12", Why: "Write", Since: since})
 		}
 	}
@@ -89,11 +89,12 @@ func TestLongestWaitsAreCheap(t *testing.T) {
 	c := &crowd{n: 150_000, began: time.Now()}
 	p := &Page{}
 	p.Add(c)
-	p.Add(&term{waits: []Wait{{Owner: "default/old", Since: c.began.Add(-time.Hour)}, {Owner: "default/new", Since: c.began}}})
+	p.Add(&term{waits: []Wait{{Controller: "job", Owner: "default/old", Since: c.began.Add(-time.Hour)}, {Controller: "job", Owner: "default/new", Since: c.began}}})
 	now, leading := p.WaitsNow()
 	require.True(t, leading)
-	require.InDelta(t, time.Hour, now.Object, float64(10*time.Second))
-	require.Zero(t, now.Action)
+	require.InDelta(t, time.Hour, now.Longest["job"].Object, float64(10*time.Second))
+	require.Less(t, now.Longest["replicaset"].Object, time.Hour, "each controller has its own")
+	require.Zero(t, now.Longest["job"].Action)
 	require.Less(t, testing.AllocsPerRun(1, func() { p.WaitsNow() }), 10.0)
 }
 

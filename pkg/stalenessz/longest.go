@@ -16,20 +16,41 @@ const MaxRows = 1000
 type Longest struct {
 	rows  youngestFirst
 	total int
-	// object and action are when the longest wait of an object and of a disruptive action began. Zero: none waits.
-	object, action time.Time
-	// rowless has no row be kept: only object and action are of interest.
+	// controllers are those that wait, or may.
+	controllers map[string]*Tally
+	// rowless has no row be kept: only the tallies are of interest.
 	rowless bool
 }
 
+// Of returns the tally of a controller. One of which nothing waits is known from then on, too.
+func (l *Longest) Of(controller string) *Tally {
+	t := l.controllers[controller]
+	if t == nil {
+		if l.controllers == nil {
+			l.controllers = map[string]*Tally{}
+		}
+		t = &Tally{all: l}
+		l.controllers[controller] = t
+	}
+	return t
+}
+
+// Tally counts what waits of one controller.
+type Tally struct {
+	all *Longest
+	// object and action are when the longest wait of an object and of a disruptive action began. Zero: none waits.
+	object, action time.Time
+}
+
 // Wants counts an object that is not reconciled, and says whether its wait is one of the longest so far: then it is to be
-// handed to Add. It is cheap.
-func (l *Longest) Wants(since time.Time) bool { return l.wants(&l.object, since) }
+// handed to Longest.Add. It is cheap.
+func (t *Tally) Wants(since time.Time) bool { return t.wants(&t.object, since) }
 
 // WantsAction does what Wants does, for a disruptive action that is put off.
-func (l *Longest) WantsAction(since time.Time) bool { return l.wants(&l.action, since) }
+func (t *Tally) WantsAction(since time.Time) bool { return t.wants(&t.action, since) }
 
-func (l *Longest) wants(oldest *time.Time, since time.Time) bool {
+func (t *Tally) wants(oldest *time.Time, since time.Time) bool {
+	l := t.all
 	l.total++
 	if oldest.IsZero() || since.Before(*oldest) {
 		*oldest = since

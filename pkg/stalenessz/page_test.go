@@ -28,7 +28,7 @@ func (t *term) Objects(schema.GroupVersionResource) int { return 7 }
 func (t *term) Recorded() int                           { return len(t.waits) }
 func (t *term) Waits(out *Longest) {
 	for _, w := range t.waits {
-		if out.Wants(w.Since) {
+		if out.Of(w.Controller).Wants(w.Since) {
 			out.Add(w)
 		}
 	}

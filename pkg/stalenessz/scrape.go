@@ -17,7 +17,7 @@ func (p *Page) Publish() {
 	}
 }
 
-// WaitsNow returns the longest waits that have not ended yet, and the number of objects with recorded writes. Leading is
+// WaitsNow returns each controller's longest waits that have not ended yet, and the number of objects with recorded writes. Leading is
 // false if this process leads nothing, so that nothing could wait.
 func (p *Page) WaitsNow() (now metrics.Waits, leading bool) {
 	terms := p.current()
@@ -33,7 +33,10 @@ func (p *Page) WaitsNow() (now metrics.Waits, leading bool) {
 		}
 		return max(0, at.Sub(since))
 	}
-	now.Object, now.Action = lasts(waits.object), lasts(waits.action)
+	now.Longest = make(map[string]metrics.Waiting, len(waits.controllers))
+	for controller, t := range waits.controllers {
+		now.Longest[controller] = metrics.Waiting{Object: lasts(t.object), Action: lasts(t.action)}
+	}
 	return now, len(terms) > 0
 }
 

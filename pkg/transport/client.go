@@ -25,7 +25,7 @@ func Clients(builder clientbuilder.ControllerClientBuilder, lease *Lease, exempt
 	exempted := sets.New(exempt...)
 	metrics.Register()
 	for _, client := range inventory.Promising(exempted) {
-		metrics.InitUnguarded(client)
+		metrics.InitRefusedDeletions(client)
 	}
 	return wrappedBuilder{builder, func(next http.RoundTripper, at endpoint, client string) http.RoundTripper {
 		next = conditional{next, at, client, exempted}

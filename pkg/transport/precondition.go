@@ -58,7 +58,7 @@ func (c conditional) RoundTrip(req *http.Request) (*http.Response, error) {
 			if req.Body != nil {
 				_ = req.Body.Close()
 			}
-			metrics.Unguarded(c.client)
+			metrics.RefusedDeletion(c.client)
 			if firstOf("refused", c.client, err.Resource.String()) {
 				klog.FromContext(req.Context()).Error(err, "Refused a deletion without the precondition that docs/coverage.md promises; later ones are only counted. "+
 					"--stale-controller-consistency-exempt takes the controller out", "client", c.client, "resource", err.Resource)

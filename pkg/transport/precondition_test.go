@@ -128,7 +128,7 @@ func TestADeletionCarriesWhatIsPromised(t *testing.T) {
 						metav1.DeleteOptions{Preconditions: test.with, GracePeriodSeconds: ptr.To[int64](3)})
 				}
 				require.NoError(t, send(builder, test.client))
-				unguarded := counted(t, unguardedDeletions)[test.client]
+				before := counted(t, refusedDeletions)[test.client]
 				err := send(wrappedBuilder{builder, func(next http.RoundTripper, at endpoint, client string) http.RoundTripper {
 					return conditional{next: next, at: at, client: client}
 				}}, test.client)
@@ -136,26 +136,26 @@ func TestADeletionCarriesWhatIsPromised(t *testing.T) {
 					require.NoError(t, err)
 					require.Len(t, *bodies, 2)
 					require.Equal(t, (*bodies)[0], (*bodies)[1], "the body is as without")
-					require.Equal(t, unguarded, counted(t, unguardedDeletions)[test.client])
+					require.Equal(t, before, counted(t, refusedDeletions)[test.client])
 					return
 				}
 				var refused *PreconditionError
 				require.ErrorAs(t, err, &refused)
 				require.Contains(t, refused.Error(), test.refused)
 				require.Len(t, *bodies, 1, "it is not sent")
-				require.Equal(t, unguarded+1, counted(t, unguardedDeletions)[test.client])
+				require.Equal(t, before+1, counted(t, refusedDeletions)[test.client])
 			})
 		}
 	}
 }
 
-const unguardedDeletions = "stale_controller_unguarded_deletions_total"
+const refusedDeletions = "stale_controller_refused_deletions_total"
 
 // counted is what a metric of the transport counts, by client.
 func counted(t *testing.T, name string) map[string]float64 {
 	metrics.Register()
 	metrics.Undeclared("nobody", "create") // So that there are series to read.
-	metrics.InitUnguarded("nobody")
+	metrics.InitRefusedDeletions("nobody")
 	value, err := testutil.GetCounterValuesFromGatherer(legacyregistry.DefaultGatherer, name, map[string]string{}, "client")
 	require.NoError(t, err)
 	return value

@@ -215,7 +215,7 @@ func (r *run) reconciledAnew(ctx context.Context, set types.UID, left int64) {
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	gomega.Expect(rig.Wait(ctx, restoreBound, "the DaemonSet to be reconciled, or held from it", func() (bool, error) {
 		if r.Arm == rig.P && series(ctx, r, "stale_controller_parked_owners", `controller="daemonset"`) == 1 &&
-			series(ctx, r, "stale_controller_relist_proofs_total", `resource="nodes"`, `result="Stale"`) > 0 {
+			series(ctx, r, "stale_controller_relist_proofs_total", `resource="nodes"`, `outcome="Stale"`) > 0 {
 			return true, nil
 		}
 		ds := r.Truth.At(truth.DaemonSets, truth.Latest)[set].Object.(*appsv1.DaemonSet)

@@ -227,7 +227,7 @@ func (r *run) standing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range unguarded.FindAllStringSubmatch(string(page), -1) {
+	for _, m := range refusedDeletions.FindAllStringSubmatch(string(page), -1) {
 		if m[2] == "0" {
 			continue
 		}
@@ -236,5 +236,5 @@ func (r *run) standing(ctx context.Context) error {
 	return nil
 }
 
-// unguarded is the metric of deletions that were not sent because they lacked what package inventory promises.
-var unguarded = regexp.MustCompile(`(?m)^stale_controller_unguarded_deletions_total\{client="(.*)"\} (\S+)$`)
+// refusedDeletions is the metric of deletions that were not sent because they lacked what package inventory promises.
+var refusedDeletions = regexp.MustCompile(`(?m)^stale_controller_refused_deletions_total\{client="(.*)"\} (\S+)$`)

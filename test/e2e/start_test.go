@@ -181,7 +181,7 @@ func (r *run) waitedToStart(ctx context.Context, resource schema.GroupResource, 
 	if r.Arm != rig.P {
 		return
 	}
-	if n := series(ctx, r, "stale_controller_start_proofs_total", fmt.Sprintf("resource=%q", resource.Resource), `result="Proven"`); n != proven {
+	if n := series(ctx, r, "stale_controller_start_proofs_total", fmt.Sprintf("resource=%q", resource.Resource), `outcome="Proven"`); n != proven {
 		r.unwaited = append(r.unwaited, fmt.Sprintf("%v proofs of %s at the start, want %v", n, resource, proven))
 	}
 }

@@ -182,10 +182,10 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		consistency.SetProvider(m.Wiring.Store)
 		defer consistency.SetProvider(nil)
 		builder = transport.Clients(builder, nil)
+		handlers := sharedinformers.NewHandlers()
+		typed, observed = handlers.Factory(typed), handlers.ObserveFactory(observed)
+		m.parts = append(m.parts, watches, handlers)
 		if flags.Monitor {
-			handlers := sharedinformers.NewHandlers()
-			typed, observed = handlers.Factory(typed), handlers.ObserveFactory(observed)
-			m.parts = append(m.parts, watches, handlers)
 			m.Wiring.Monitor(sharedinformers.Informers(ctx, typed, observed, mapper), watches, handlers)
 		}
 		starting := m.Wiring.StartInformers(typed, mapper, func(string) bool { return true })
