@@ -28,7 +28,7 @@ while read -r alert runbook; do
 done < <(awk '
   function flush() { if (alert != "") print alert, runbook }
   $1 == "-" && $2 == "alert:" { flush(); alert = $3; runbook = "" }
-  $1 == "runbook:" { runbook = $2 }
+  $1 == "runbook_url:" { runbook = $2; sub("^https://github.com/fresh-kcm/fresh-kcm/blob/main/", "", runbook) }
   END { flush() }' build/monitoring/alerts.yaml)
 
 # Without Prometheus' service discoveries, which the tests of alerts have no use for.
