@@ -153,7 +153,7 @@ func freshnessReads(r *run) int {
 var (
 	selector = regexp.MustCompile(`\b((?:stale_controller|informer_staleness|leader_election|process_start)_[a-z_]+)(?:\{([^}]*)\})?`)
 	matcher  = regexp.MustCompile(`([a-z_]+)\s*(?:=~|=|!=|!~)`)
-	// ofRecords matches the rules that ask for what other rules have recorded, and the thresholds.
+	// ofRecords matches the queries that ask for what other rules have recorded, and the thresholds.
 	ofRecords = regexp.MustCompile(`\bfresh_kcm_sl[io]:|^vector\(`)
 	grouping  = regexp.MustCompile(`\b(?:by|on) \(([^)]*)\)`)
 )
@@ -210,7 +210,9 @@ func queries() []string {
 	var out []string
 	for _, panel := range dashboard.Panels {
 		for _, target := range panel.Targets {
-			out = append(out, target.Expr)
+			if !ofRecords.MatchString(target.Expr) {
+				out = append(out, target.Expr)
+			}
 		}
 	}
 	for _, name := range []string{"alerts.yaml", "slos.yaml"} {
