@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
@@ -131,6 +132,8 @@ func newStore(tracker *rvtracker.Tracker, controller string, stores map[schema.G
 	}
 	s := &Store{name: controller, caches: stores, held: newHolds(controller)}
 	s.Controller = tracker.ForController(controller, tracked, s.wake)
+	// Upstream's stores wait for pods and for the owner itself, and have no revisions.
+	s.Controller.Limit(rvtracker.OwnerLimits, appsv1.Resource("controllerrevisions"))
 	return s
 }
 

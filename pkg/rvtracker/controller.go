@@ -22,6 +22,7 @@ type Controller struct {
 	list    []*Source
 	plain   []*Source // those that have to be polled
 	wake    func(types.NamespacedName)
+	limits  map[schema.GroupResource]Limits // of waits for own writes; nil: there is none
 
 	table *ownerTable
 	// busy counts owners with records, and what blocks all owners: zero means that every owner is ready.
@@ -71,6 +72,21 @@ func (t *Tracker) ForController(name string, stores map[schema.GroupResource]Sto
 	}
 	t.controllers = append(t.controllers, c)
 	return c
+}
+
+// Limit bounds how long an owner waits for its own writes to the resources to be seen: after that it is reconciled without. Call it before any other method.
+func (c *Controller) Limit(limits Limits, resources ...schema.GroupResource) {
+	c.t.mu.Lock()
+	defer c.t.mu.Unlock()
+	if c.limits == nil {
+		c.limits = map[schema.GroupResource]Limits{}
+	}
+	for _, resource := range resources {
+		c.limits[resource] = limits
+		if s := c.sources[resource]; s != nil {
+			s.limited = true
+		}
+	}
 }
 
 // Sent is what was known of a store and its resource when a write was sent. The zero value means unknown.

@@ -66,6 +66,9 @@ func (t *Tracker) tick() {
 		if s.hopeless(now) {
 			t.abandon(s, now)
 		}
+		if s.limited {
+			t.letGo(s, now, "Reconciling an object before the cache has its own write: it has waited as long as it may", overdue)
+		}
 		// The server answers fences, and yet no list comes: its objects cannot be read.
 		if !s.answering.IsZero() && now.Sub(s.answering) >= maxWait && (s.outdated || s.doubted) {
 			t.trustAnyway(s, "because the server answers no list")
@@ -133,15 +136,29 @@ func (t *Tracker) abandon(s *Source, now time.Time) {
 	if !s.usable() && now.Sub(s.blockedSince) >= maxWait {
 		t.trustAnyway(s, "because the server gives no proof")
 	}
+	t.letGo(s, now, "Reconciling an object without the proof that it waited for: the server gives none", func(r *record, now time.Time) bool {
+		return now.Sub(r.owner.park.since) >= maxWait
+	})
+}
+
+// overdue says that the record's owner has waited for its own write for as long as its controller lets it.
+func overdue(r *record, now time.Time) bool {
+	limits, limited := r.owner.c.limits[r.src.resource]
+	why := r.src.kind(r)
+	return limited && (why == whyWrite || why == whyDelete) && now.Sub(r.owner.park.since) >= limits.Of(r.owner.park.stale)
+}
+
+// letGo lets go the owners that are parked for a record on s which is due.
+func (t *Tracker) letGo(s *Source, now time.Time, message string, due func(r *record, now time.Time) bool) {
 	abandoned := 0
 	for _, r := range s.parkedRecords() {
 		o := r.owner
-		if r.src != s || o == nil || o.park == nil || now.Sub(o.park.since) < maxWait {
+		if r.src != s || o == nil || o.park == nil || !due(r, now) {
 			continue
 		}
 		t.opts.Metrics.Dropped(o.c.name, s.resource, outcomeAbandoned)
 		if abandoned++; abandoned <= loggedOwners {
-			t.info("Reconciling an object without the proof that it waited for: the server gives none", "controller", o.c.name, "owner", o.name.String(), "resource", s.resource.String())
+			t.info(message, "controller", o.c.name, "owner", o.name.String(), "resource", s.resource.String())
 		}
 		o.release(r)
 		t.finish(o, outcomeAbandoned, now)
@@ -151,7 +168,7 @@ func (t *Tracker) abandon(s *Source, now time.Time) {
 		}
 	}
 	if abandoned > loggedOwners {
-		t.info("Reconciling more objects without the proofs that they waited for", "owners", abandoned-loggedOwners, "resource", s.resource.String())
+		t.info("Reconciling more objects, likewise", "owners", abandoned-loggedOwners, "resource", s.resource.String())
 	}
 }
 

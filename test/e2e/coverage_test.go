@@ -59,7 +59,7 @@ While a cache is shown to be stale, or the server refuses every proof, what wait
 | a deletion, a scale-down or another action of a reconcile | until a proof or a live read, however long; 5 s where resource versions cannot be compared |
 | an object after a start of leadership, or a relist | 60 s if nothing is known, 5 min if the cache is stale |
 | an object that has written, and whose answer was lost | 1 to 2 min, 5 to 10 min if the cache is stale |
-| an object that has written | until its cache has the write, as on stock upstream |
+| an object that has written | until its cache has the write, as on stock upstream; for a revision 5 min if the cache is stale, 1 min if nothing is known |
 | what "waits for a time" | 5 min if the cache is stale, 1 min if nothing is known, unless the row says another time |
 | a controller before it starts | 10 s if nothing is known, 60 s if a cache is stale |
 

@@ -190,6 +190,30 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "handled-list", Protection: "an event handler that is in the middle of a list has been told of nothing yet", File: "pkg/sharedinformers/handled.go",
+			Old: "position := delivery.Told()",
+			New: "position := delivery.Position()",
+		},
+		Package: "pkg/sharedinformers", Test: "TestHandledKnowsNothingOfHalfAList",
+	},
+	{
+		Mutant: Mutant{
+			Name: "handled-exact", Protection: "a value whose event handlers lag behind a cache that a list proves is tried with pauses, and for a limited time", File: "pkg/consistencystore/view.go",
+			Old: "return earlier.Fresh() && !v.counts(resource)",
+			New: "return earlier.Fresh() && !earlier.Exact && !v.counts(resource)",
+		},
+		Package: "pkg/consistencystore", Test: "TestAValueWaitsForEventHandlersForALimitedTime",
+	},
+	{
+		Mutant: Mutant{
+			Name: "revision-limit", Protection: "an owner waits for a revision that it has written for a limited time", File: "pkg/rvtracker/safety.go",
+			Old: "return limited && (why == whyWrite",
+			New: "return limited && false && (why == whyWrite",
+		},
+		Package: "test/composition", Test: "TestRevisionsThatAreNotSeen",
+	},
+	{
+		Mutant: Mutant{
 			Name: "stalled-relist", Protection: "an informer relists if the watch after a stalled one is stalled as well", File: "pkg/transport/watches.go",
 			Old: "if b.relists = n > 1 && b.bytes.Load() == 0; b.relists {",
 			New: "if n > 1 && b.bytes.Load() == 0 && false {",
