@@ -9,19 +9,23 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
-// StaleCacheReason is the reason of the Warning event on an object that has waited for more than a
-// minute because a cache is stale.
+// StaleCacheReason is the reason of the Warning event on an object that is not reconciled, or of which an action is put off, for more than
+// a minute because a cache may be stale.
 const StaleCacheReason = "StaleCache"
 
 // kinds are the kinds of the controllers' owners, by the names under which the seam asks for stores.
 var kinds = map[string]schema.GroupVersionKind{
+	cronJob:                   {Group: "batch", Version: "v1", Kind: "CronJob"},
 	"daemonset":               {Group: "apps", Version: "v1", Kind: "DaemonSet"},
+	"deployment":              {Group: "apps", Version: "v1", Kind: "Deployment"},
 	"horizontalpodautoscaler": {Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
 	"job":                     {Group: "batch", Version: "v1", Kind: "Job"},
 	"replicaset":              {Group: "apps", Version: "v1", Kind: "ReplicaSet"},
@@ -53,12 +57,22 @@ func (r *Reporter) Report(ctx context.Context, w rvtracker.Wait, awaits string) 
 	}
 	logger.Info("An object is not reconciled because a cache has not caught up", "controller", w.Controller, "owner", w.Owner,
 		"cause", cause, "resource", w.Resource, "seen", w.SeenRV, "awaits", awaits, "waited", waited)
-	kind, ok := kinds[w.Controller]
-	if !ok || r.events == nil {
+	r.event(w.Controller, w.Owner, w.OwnerUID, "Not reconciled for %s: the controller's cache of %s is at resource version %q and waits for %s; %s",
+		waited, w.Resource, w.SeenRV, awaits, cause)
+}
+
+// putOff reports an action of an owner that was put off for more than a minute. The log has it since it was put off.
+func (r *Reporter) putOff(controller string, owner consistency.Owner, action *putOff) {
+	r.event(controller, owner.Name, owner.UID, "A deletion or another disruptive action has been put off for %s: the controller's cache of %s is not proven fresh: %s",
+		time.Since(action.since).Round(time.Second), action.resource, action.why(action.proof))
+}
+
+func (r *Reporter) event(controller string, owner types.NamespacedName, uid types.UID, format string, args ...any) {
+	kind, ok := kinds[controller]
+	if r == nil || !ok || r.events == nil {
 		return
 	}
 	version, name := kind.ToAPIVersionAndKind()
-	object := &corev1.ObjectReference{APIVersion: version, Kind: name, Namespace: w.Owner.Namespace, Name: w.Owner.Name, UID: w.OwnerUID}
-	r.events.Eventf(object, corev1.EventTypeWarning, StaleCacheReason, "Not reconciled for %s: the controller's cache of %s is at resource version %q and waits for %s; %s",
-		waited, w.Resource, w.SeenRV, awaits, cause)
+	object := &corev1.ObjectReference{APIVersion: version, Kind: name, Namespace: owner.Namespace, Name: owner.Name, UID: uid}
+	r.events.Eventf(object, corev1.EventTypeWarning, StaleCacheReason, format, args...)
 }

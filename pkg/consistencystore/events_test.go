@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
@@ -35,6 +36,36 @@ func TestTheLogNamesAFewOfManyThatWait(t *testing.T) {
 	require.Len(t, events.Events, 2)
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0], `"owner"={"name"="first" "namespace"="ns"}`)
+}
+
+// An action that is put off for long has one event, on its owner, and a value has none: there is no object to put it on.
+func TestAnActionThatIsPutOffForLongHasAnEvent(t *testing.T) {
+	for controller, kind := range kinds {
+		t.Run(controller, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				events := record.NewFakeRecorder(9)
+				events.IncludeObject = true
+				reached := version("5")
+				store := newStore(rvtracker.New(rvtracker.Options{}), controller, map[schema.GroupResource]consistency.LastSyncRVGetter{pods: &reached})
+				store.ctx, store.prover, store.reports = t.Context(), &verdicts{of: map[schema.GroupResource]freshness.Proof{pods: down}}, NewReporter(events)
+				queue := make(chan string, 9)
+				store.OnReady(func(key string) { queue <- key })
+				owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+				for began := time.Now(); time.Since(began) < 3*reportAfter; {
+					require.Error(t, consistency.ProveFresh(consistency.WithOwner(t.Context(), store, owner, "uid"), store, pods))
+					if time.Since(began) < reportAfter {
+						require.Empty(t, events.Events)
+					}
+					require.Equal(t, "ns/owner", <-queue)
+				}
+				require.Len(t, events.Events, 1)
+				event := <-events.Events
+				require.Contains(t, event, "StaleCache")
+				require.Contains(t, event, "put off for 1m")
+				require.Contains(t, event, "kind="+kind.Kind)
+			})
+		})
+	}
 }
 
 func TestTheLogNamesAFewOfManyWithoutAnswers(t *testing.T) {

@@ -115,6 +115,8 @@ type putOff struct {
 	counted *tally
 	// stale is, for each cache that was stale in this wait, when the server had what the first proof found missing.
 	stale map[schema.GroupResource]time.Time
+	// reported says that an event tells of the wait.
+	reported bool
 	// refuted is the version of the cache that a live read has contradicted, if any.
 	refuted string
 	// forgotten says that its object is gone, or that it was proven by another reconcile: the wait leaves nothing behind.
@@ -352,6 +354,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		default:
 			s.retry(ctx, owner.Name, resource, proof)
 		}
+		s.reportPutOff(owner)
 		began.unproven = &UnprovenError{Owner: owner.Name, Proof: proof, parked: true, again: proof.Fresh() && early == nil}
 		return began.unproven
 	}
@@ -553,11 +556,25 @@ func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again boo
 	}
 	if earlier, ok := s.putOffs[owner]; ok && time.Since(earlier.ended) < sameWait {
 		again = true
-		r.since, r.refuted = earlier.since, earlier.refuted
+		r.since, r.refuted, r.reported = earlier.since, earlier.refuted, earlier.reported
 		maps.Copy(r.stale, earlier.stale)
 	}
 	s.held.change(func() { s.held.park(owner, &r.hold) })
 	return true, again
+}
+
+// reportPutOff has an event tell, once, of an action that was put off for long.
+func (s *Store) reportPutOff(owner consistency.Owner) {
+	s.mu.Lock()
+	r := s.held.actionOf(owner.Name)
+	due := r != nil && !r.reported && time.Since(r.since) >= reportAfter
+	if due {
+		r.reported = true
+	}
+	s.mu.Unlock()
+	if due {
+		s.reports.putOff(s.name, owner, r)
+	}
 }
 
 // tales is when the log last told what of actions, for each cache.
