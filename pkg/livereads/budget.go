@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 )
@@ -53,6 +54,8 @@ type Budget struct {
 	turns []lane
 	queue map[lane][]*waiter
 	timer *time.Timer // set while a read waits
+	// forbidden are the lanes of which the log has said that they may not read.
+	forbidden map[lane]bool
 }
 
 type lane struct {
@@ -106,7 +109,24 @@ func (b *Budget) Read(ctx context.Context, controller string, resource schema.Gr
 	}
 	err := read(ctx)
 	metrics.LiveReads(controller, resource, outcome(err), 1)
+	if Forbidden(err) && b.firstForbidden(lane{controller, resource}) {
+		klog.FromContext(ctx).Error(err, "The controller may not read live, so what it cannot prove waits; grant its account the verb that the error names, as build/manifests/rbac.yaml does",
+			"controller", controller, "resource", resource)
+	}
 	return err
+}
+
+func (b *Budget) firstForbidden(l lane) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.forbidden[l] {
+		return false
+	}
+	if b.forbidden == nil {
+		b.forbidden = map[lane]bool{}
+	}
+	b.forbidden[l] = true
+	return true
 }
 
 // ReadWithin makes a live read that waits for the budget for so long at most, and then has the timeout for itself.

@@ -12,9 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
 	"pgregory.net/rapid"
 )
 
@@ -153,4 +155,18 @@ func TestOutcomes(t *testing.T) {
 	} {
 		require.Equal(t, want, outcome(err))
 	}
+}
+
+// The log says once for each controller and resource that it may not be read live.
+func TestAForbiddenReadIsLoggedOnce(t *testing.T) {
+	var lines []string
+	ctx := klog.NewContext(t.Context(), funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}))
+	b := NewBudget(DefaultRate, DefaultBurst)
+	forbidden := func(context.Context) error { return apierrors.NewForbidden(nodes, "n", nil) }
+	for range 3 {
+		require.Error(t, b.Read(ctx, "endpointslice", nodes, forbidden))
+		require.Error(t, b.Read(ctx, "node-lifecycle", nodes, forbidden))
+	}
+	require.Len(t, lines, 2)
+	require.Contains(t, lines[0], "build/manifests/rbac.yaml")
 }

@@ -9,9 +9,7 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/klog/v2"
 )
 
 const (
@@ -36,8 +34,6 @@ type Reads[T any] struct {
 
 	mu    sync.Mutex
 	known map[string]*liveRead[T]
-
-	forbidden sync.Once
 }
 
 // liveRead is one read. At is zero until it is sent, and guarded by the mutex; the rest is set before
@@ -126,12 +122,6 @@ func (l *Reads[T]) start(key string) *liveRead[T] {
 			return err
 		})
 		l.sent(r) // if the budget was spent, those who asked until now share that
-		if apierrors.IsForbidden(r.err) {
-			l.forbidden.Do(func() {
-				klog.FromContext(l.ctx).Error(r.err, "The controller lacks the right to a live read, so its evictions are put off; apply build/manifests/rbac.yaml",
-					"controller", l.controller, "resource", l.Resource)
-			})
-		}
 	}()
 	return r
 }

@@ -35,7 +35,15 @@ type access struct{ account, verb, group, resource, namespace string }
 const (
 	nodes   = "node-controller" // of node lifecycle and of taint eviction
 	devices = "device-taint-eviction-controller"
+
+	sliced    = "endpointslice-controller"
+	endpoints = "endpoint-controller"
+	claims    = "resource-claim-controller"
+	cronJobs  = "cronjob-controller"
 )
+
+// accounts are those of the controllers that read live.
+var accounts = []string{nodes, devices, sliced, endpoints, claims, cronJobs}
 
 // needs are the live reads, one line for each kind.
 var needs = []access{
@@ -46,6 +54,10 @@ var needs = []access{
 	{devices, "get", "resource.k8s.io", "devicetaintrules", ""},
 	{devices, "get", "resource.k8s.io", "resourceclaims", ""},
 	{devices, "get", "resource.k8s.io", "resourceslices", ""},
+	{sliced, "get", "", "nodes", ""},
+	{endpoints, "get", "", "services", ""},
+	{claims, "list", "", "pods", ""},
+	{cronJobs, "list", "batch", "cronjobs", ""},
 }
 
 // process is the user that kube-controller-manager is by itself.
@@ -77,7 +89,7 @@ func TestLiveReads(t *testing.T) {
 			require.False(t, c.allowed(t, get), "%+v", get)
 		}
 	})
-	for _, account := range []string{nodes, devices} {
+	for _, account := range accounts {
 		err := c.RbacV1().ClusterRoleBindings().Delete(t.Context(), "system:controller:"+account, metav1.DeleteOptions{})
 		require.NoError(t, err)
 	}
@@ -171,7 +183,7 @@ func (c cluster) matrix(t *testing.T) sets.Set[access] {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
 		require.NoError(t, err)
 		for _, resource := range list.APIResources {
-			for _, account := range []string{nodes, devices} {
+			for _, account := range accounts {
 				for _, verb := range verbs {
 					for _, namespace := range namespaces {
 						all = append(all, access{account, verb, gv.Group, resource.Name, namespace})
