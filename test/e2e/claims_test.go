@@ -25,6 +25,8 @@ import (
 const (
 	protectedTable = "| Controller | Its own writes |"
 	measuredTable  = "| Scenario | Figure |"
+	loadsTable     = "| Run | Figure |"
+	virtualTable   = "| History | Figure |"
 	comparedTable  = "| | upstream 1.37 | Fresh KCM |"
 	gatesTable     = "| gate | default | off means |"
 	// limitsSection begins the list of known limits, and untested says of one that no test shows it.
@@ -227,7 +229,7 @@ func (s sources) limits(page string) (linked string, problems []string) {
 	return before + "\n" + limitsSection + "\n" + strings.Join(limits, "\n- "), problems
 }
 
-// commandExists says what of a command of the measured table is not there.
+// commandExists says what of a command of a measured table is not there.
 func (s sources) commandExists(command string) error {
 	shown := false
 	for _, m := range filterNamed.FindAllStringSubmatch(command, -1) {
@@ -265,7 +267,7 @@ func (s sources) commandExists(command string) error {
 // TestClaims proves that each claim has a test that would fail if it were false. Claims are the rows of tables: what is
 // protected (docs/status.md), whose last column is made from the scenarios and tests that the row names, and says which file of a
 // scenario that has several is about the row; what was measured
-// (there), whose command must be one; and what upstream and Fresh KCM do, and what it means that a gate is off (README.md), whose last columns
+// (docs/measurements.md), whose command must be one; and what upstream and Fresh KCM do, and what it means that a gate is off (README.md), whose last columns
 // link to tests that must be there. And they are the known limits (docs/status.md): each names its test, or says that there is none.
 // hack/update-scenarios.sh writes the made column, and the links of the limits.
 func TestClaims(t *testing.T) {
@@ -287,19 +289,27 @@ func TestClaims(t *testing.T) {
 		return append(slices.Clone(cells[:min(protectedCells, len(cells))]), strings.Join(links, ", "))
 	})
 	require.Positive(t, rows)
-	before := ""
-	_, rows = tableRows(string(raw), measuredTable, func(cells []string) []string {
-		command := cells[len(cells)-1]
-		if strings.HasPrefix(command, "the same") || strings.HasPrefix(command, "likewise") {
-			command = before
-		}
-		if err := s.commandExists(command); err != nil {
-			complain(cells, "%v", err)
-		}
-		before = command
-		return cells
-	})
-	require.Positive(t, rows)
+	measured, err := os.ReadFile(filepath.Join(root, "docs", "measurements.md"))
+	require.NoError(t, err)
+	for _, table := range []string{measuredTable, loadsTable, virtualTable} {
+		before := 0
+		_, rows = tableRows(string(measured), table, func(cells []string) []string {
+			command := cells[len(cells)-1]
+			if err := s.commandExists(command); err != nil {
+				complain(cells, "%v", err)
+			}
+			if table == measuredTable {
+				number, _, _ := strings.Cut(cells[0], ",")
+				n, err := strconv.Atoi(number)
+				if err != nil || n < before {
+					complain(cells, "this row of docs/measurements.md is behind one of scenario %d: rows begin with the number of their scenario, and are in order", before)
+				}
+				before = n
+			}
+			return cells
+		})
+		require.Positive(t, rows, table)
+	}
 	want, wrong := s.limits(want)
 	problems = append(problems, wrong...)
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
