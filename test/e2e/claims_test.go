@@ -25,6 +25,8 @@ import (
 const (
 	protectedTable = "| Controller | Its own writes |"
 	measuredTable  = "| Scenario | Figure |"
+	loadsTable     = "| Run | Figure |"
+	virtualTable   = "| History | Figure |"
 	comparedTable  = "| | upstream 1.37 | Fresh KCM |"
 	gatesTable     = "| gate | default | off means |"
 	// limitsSection begins the list of known limits, and untested says of one that no test shows it.
@@ -38,8 +40,8 @@ var (
 	scenariosNamed = regexp.MustCompile(`\((?:scenarios? )?(\d[\d, to]*)\)`)
 	testsNamed     = regexp.MustCompile("`(Test\\w+)`")
 	testLinked     = regexp.MustCompile(`\[(Test\w+)\]\([^)]*\)`)
-	scenarioLinked = regexp.MustCompile(`\[scenario (\d+)\]\([^)]*\)`)
-	scenarioNamed  = regexp.MustCompile(`\bscenario (\d+)\b`)
+	scenarioLinked = regexp.MustCompile(`\[scenario (\d+)\]\(\.\./([^)]*)\)`)
+	scenarioNamed  = regexp.MustCompile(scenarioLinked.String() + `|\bscenario (\d+)\b`)
 	linkToTest     = regexp.MustCompile(`\[(scenario (\d+)|Test\w+|spec "[^"]+")\]\(([^)]+_test\.go)\)`)
 	filterNamed    = regexp.MustCompile(`FILTER='?([\w:-]+)`)
 	runNamed       = regexp.MustCompile(`-(?:run|bench)[ =]'?\^?(\w+)`)
@@ -84,18 +86,39 @@ func readSources(t *testing.T) sources {
 	return s
 }
 
-// fileOf returns the file of a scenario, that of every change first.
-func fileOf(number int) string {
-	file := ""
+// filesOf returns the files of a scenario.
+func filesOf(number int) []string {
+	files := sets.New[string]()
 	for _, e := range indexed {
-		if e.number == number && (file == "" || e.label == ordinary) {
-			file = path.Join("test/e2e", e.file)
-			if e.label == ordinary {
-				break
-			}
+		if e.number == number {
+			files.Insert(path.Join("test/e2e", e.file))
 		}
 	}
-	return file
+	return sets.List(files)
+}
+
+// linksOf are links to a scenario, as from a page in docs. Which of several files is meant the links say that are there already.
+func linksOf(number int, linked string) (links []string, err error) {
+	files := filesOf(number)
+	if len(files) == 0 {
+		return nil, fmt.Errorf("there is no scenario %d", number)
+	}
+	if len(files) > 1 {
+		var chosen []string
+		for _, m := range scenarioLinked.FindAllStringSubmatch(linked, -1) {
+			if m[1] == strconv.Itoa(number) && slices.Contains(files, m[2]) {
+				chosen = append(chosen, m[2])
+			}
+		}
+		if len(chosen) == 0 {
+			return nil, fmt.Errorf("scenario %d is in %s: link to what this is about", number, strings.Join(files, ", "))
+		}
+		files = chosen
+	}
+	for _, file := range files {
+		links = append(links, fmt.Sprintf("[scenario %d](../%s)", number, file))
+	}
+	return links, nil
 }
 
 // numbers reads "1, 2, 6 to 10".
@@ -117,19 +140,19 @@ func numbers(list string) (out []int) {
 	return out
 }
 
-// shown are links to the tests that some text names, as from a page in docs.
-func (s sources) shown(text string) (links []string, err error) {
+// shown are links to the tests that some text names, as from a page in docs; linked has those that are there already.
+func (s sources) shown(text, linked string) (links []string, err error) {
 	var scenarios []int
 	for _, m := range scenariosNamed.FindAllStringSubmatch(text, -1) {
 		scenarios = append(scenarios, numbers(m[1])...)
 	}
 	slices.Sort(scenarios)
 	for _, n := range slices.Compact(scenarios) {
-		file := fileOf(n)
-		if file == "" {
-			return nil, fmt.Errorf("there is no scenario %d", n)
+		of, err := linksOf(n, linked)
+		if err != nil {
+			return nil, err
 		}
-		links = append(links, fmt.Sprintf("[scenario %d](../%s)", n, file))
+		links = append(links, of...)
 	}
 	named := sets.New[string]()
 	for _, m := range testsNamed.FindAllStringSubmatch(text, -1) {
@@ -178,22 +201,25 @@ func (s sources) limits(page string) (linked string, problems []string) {
 	limits := strings.Split(list, "\n- ")
 	for i, limit := range limits[1:] {
 		limit = testLinked.ReplaceAllString(limit, "`$1`")
-		limit = scenarioLinked.ReplaceAllString(limit, "scenario $1")
 		shown := strings.Contains(limit, untested) || s.commandExists(strings.Join(strings.Fields(limit), " ")) == nil
-		link := func(name, file string) string {
-			if file == "" {
+		linked := testsNamed.ReplaceAllStringFunc(limit, func(quoted string) string {
+			name := strings.Trim(quoted, "`")
+			if s.tests[name] == "" {
 				problems = append(problems, fmt.Sprintf("known limit %.60q: there is no %s", limit, name))
 			}
 			shown = true
-			return fmt.Sprintf("[%s](../%s)", name, file)
-		}
-		linked := testsNamed.ReplaceAllStringFunc(limit, func(quoted string) string {
-			name := strings.Trim(quoted, "`")
-			return link(name, s.tests[name])
+			return fmt.Sprintf("[%s](../%s)", name, s.tests[name])
 		})
 		linked = scenarioNamed.ReplaceAllStringFunc(linked, func(name string) string {
-			n, _ := strconv.Atoi(strings.TrimPrefix(name, "scenario "))
-			return link(name, fileOf(n))
+			m := scenarioNamed.FindStringSubmatch(name)
+			n, _ := strconv.Atoi(m[1] + m[3]) // One of them is empty.
+			links, err := linksOf(n, name)
+			if err != nil {
+				problems = append(problems, fmt.Sprintf("known limit %.60q: %v", limit, err))
+				return name
+			}
+			shown = true
+			return links[0]
 		})
 		if !shown {
 			problems = append(problems, fmt.Sprintf("known limit %.60q names no test, and does not say that there is %s", limit, untested))
@@ -203,13 +229,13 @@ func (s sources) limits(page string) (linked string, problems []string) {
 	return before + "\n" + limitsSection + "\n" + strings.Join(limits, "\n- "), problems
 }
 
-// commandExists says what of a command of the measured table is not there.
+// commandExists says what of a command of a measured table is not there.
 func (s sources) commandExists(command string) error {
 	shown := false
 	for _, m := range filterNamed.FindAllStringSubmatch(command, -1) {
 		shown = true
 		number, isScenario := strings.CutPrefix(m[1], "scenario:")
-		if n, err := strconv.Atoi(number); isScenario && (err != nil || fileOf(n) == "") {
+		if n, err := strconv.Atoi(number); isScenario && (err != nil || len(filesOf(n)) == 0) {
 			return fmt.Errorf("there is no scenario %s", number)
 		}
 		label := m[1]
@@ -239,8 +265,9 @@ func (s sources) commandExists(command string) error {
 }
 
 // TestClaims proves that each claim has a test that would fail if it were false. Claims are the rows of tables: what is
-// protected (docs/status.md), whose last column is made from the scenarios and tests that the row names; what was measured
-// (there), whose command must be one; and what upstream and Fresh KCM do, and what it means that a gate is off (README.md), whose last columns
+// protected (docs/status.md), whose last column is made from the scenarios and tests that the row names, and says which file of a
+// scenario that has several is about the row; what was measured
+// (docs/measurements.md), whose command must be one; and what upstream and Fresh KCM do, and what it means that a gate is off (README.md), whose last columns
 // link to tests that must be there. And they are the known limits (docs/status.md): each names its test, or says that there is none.
 // hack/update-scenarios.sh writes the made column, and the links of the limits.
 func TestClaims(t *testing.T) {
@@ -253,29 +280,36 @@ func TestClaims(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(root, "docs", "status.md"))
 	require.NoError(t, err)
 	want, rows := tableRows(string(raw), protectedTable, func(cells []string) []string {
-		links, err := s.shown(strings.Join(cells[:min(protectedCells, len(cells))], " | "))
+		links, err := s.shown(strings.Join(cells[:min(protectedCells, len(cells))], " | "), cells[len(cells)-1])
 		if err != nil {
 			complain(cells, "%v", err)
-		}
-		if len(links) == 0 {
+		} else if len(links) == 0 {
 			complain(cells, "the row names no scenario or test")
 		}
 		return append(slices.Clone(cells[:min(protectedCells, len(cells))]), strings.Join(links, ", "))
 	})
 	require.Positive(t, rows)
-	before := ""
-	_, rows = tableRows(string(raw), measuredTable, func(cells []string) []string {
-		command := cells[len(cells)-1]
-		if strings.HasPrefix(command, "the same") || strings.HasPrefix(command, "likewise") {
-			command = before
-		}
-		if err := s.commandExists(command); err != nil {
-			complain(cells, "%v", err)
-		}
-		before = command
-		return cells
-	})
-	require.Positive(t, rows)
+	measured, err := os.ReadFile(filepath.Join(root, "docs", "measurements.md"))
+	require.NoError(t, err)
+	for _, table := range []string{measuredTable, loadsTable, virtualTable} {
+		before := 0
+		_, rows = tableRows(string(measured), table, func(cells []string) []string {
+			command := cells[len(cells)-1]
+			if err := s.commandExists(command); err != nil {
+				complain(cells, "%v", err)
+			}
+			if table == measuredTable {
+				number, _, _ := strings.Cut(cells[0], ",")
+				n, err := strconv.Atoi(number)
+				if err != nil || n < before {
+					complain(cells, "this row of docs/measurements.md is behind one of scenario %d: rows begin with the number of their scenario, and are in order", before)
+				}
+				before = n
+			}
+			return cells
+		})
+		require.Positive(t, rows, table)
+	}
 	want, wrong := s.limits(want)
 	problems = append(problems, wrong...)
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))

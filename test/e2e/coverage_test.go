@@ -21,7 +21,7 @@ const coverageHead = `# Is my controller safe?
 Every controller of kube-controller-manager 1.37 reads from caches that may be stale. This page says, for each of the %d and for each
 write that upstream's roles permit to it, what happens then with Fresh KCM and both feature gates on. ` + "`make update`" + ` writes it from
 [pkg/inventory](../pkg/inventory); tests hold that against upstream's list of controllers, upstream's roles, and every write of every
-run on a real control plane. What was measured is in [status](status.md); the words are in the [glossary](glossary.md).
+run on a real control plane. What was measured is in [measurements](measurements.md); the words are in the [glossary](glossary.md).
 
 | | On a stale cache | Controllers |
 |---|---|---|

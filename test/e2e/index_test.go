@@ -53,7 +53,7 @@ const indexHead = `# Scenarios
 A scenario is a fault on a real control plane. Its number names what is wrong, and its rows the ways in which that is tried. *Goes
 wrong* is the stock arm that must, and the rule that it breaks; [Fresh KCM](glossary.md#how-it-is-built-and-tested) must break none. *Gap* is the row of
 the [track record](track-record.md). The command runs all rows of that number in the same run: *ordinary* ones run on every change,
-*long* ones in ` + "`make e2e-long`" + `; ` + "`ARM=U1`" + ` or ` + "`ARM=P`" + ` chooses one arm. What was measured is in [status](status.md#what-was-measured).
+*long* ones in ` + "`make e2e-long`" + `; ` + "`ARM=U1`" + ` or ` + "`ARM=P`" + ` chooses one arm. What was measured is in [measurements](measurements.md).
 ` + "`make update`" + ` writes this page from the code of ` + "`test/e2e`" + `.
 
 | # | Scenario | Run | Goes wrong | Gap | File | Command |
