@@ -5,7 +5,6 @@ package consistencystore
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -43,6 +42,7 @@ func (s *Store) start(ctx context.Context, p Prover, all *hold, resources []sche
 		},
 		Uncounted: func(proof freshness.Proof) bool { return proof.Reason == freshness.ReasonNotSynced },
 	}
+	proven := true
 	for _, resource := range resources {
 		s.held.change(func() { all.resource, all.proof = resource, freshness.Proof{} })
 		told := false
@@ -59,10 +59,14 @@ func (s *Store) start(ctx context.Context, p Prover, all *hold, resources []sche
 		case ctx.Err() != nil:
 			return
 		case !proof.Fresh():
-			logger.Error(errors.New(proof.String()), "A cache cannot be proven as new as the start of leadership; reconciling without the proof", "controller", s.name, "resource", resource)
+			proven = false
+			logger.Error(nil, "A cache is not proven as new as the start of leadership; its objects are reconciled without the proof", "controller", s.name,
+				"resource", resource, "proof", proof.String())
 		}
 	}
-	logger.V(2).Info("Caches are proven as new as the start of leadership", "controller", s.name, "after", time.Since(all.asOf))
+	if proven {
+		logger.V(2).Info("Caches are proven as new as the start of leadership", "controller", s.name, "after", time.Since(all.asOf))
+	}
 	for owner := range s.held.releaseAll() {
 		s.wake(owner)
 	}

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// MonitorInformerStaleness measures how old every informer's cache is with a consistent read of
-	// its collection's resource version every 5 s. Off: no such read is ever sent.
+	// MonitorInformerStaleness measures how old every informer's cache is, with 2 requests a second or
+	// fewer for all of them. Off: it sends none; StaleControllerConsistency still proves caches before disruptive actions.
 	//
 	// kep: https://kep.k8s.io/5647
 	// beta: v1.37

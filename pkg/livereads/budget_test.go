@@ -162,10 +162,10 @@ func TestAForbiddenReadIsLoggedOnce(t *testing.T) {
 	var lines []string
 	ctx := klog.NewContext(t.Context(), funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}))
 	b := NewBudget(DefaultRate, DefaultBurst)
-	forbidden := func(context.Context) error { return apierrors.NewForbidden(nodes, "n", nil) }
+	forbidden := func(context.Context) error { return apierrors.NewForbidden(nodesResource, "n", nil) }
 	for range 3 {
-		require.Error(t, b.Read(ctx, "endpointslice", nodes, forbidden))
-		require.Error(t, b.Read(ctx, "node-lifecycle", nodes, forbidden))
+		require.Error(t, b.Read(ctx, "endpointslice", nodesResource, forbidden))
+		require.Error(t, b.Read(ctx, "node-lifecycle", nodesResource, forbidden))
 	}
 	require.Len(t, lines, 2)
 	require.Contains(t, lines[0], "build/manifests/rbac.yaml")

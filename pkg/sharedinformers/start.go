@@ -211,7 +211,7 @@ func (c *startCache) run(of typeOrResource) {
 		}
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "A cache cannot be proven as new as the start of leadership; controllers start on it as upstream's", "controllers", c.names())
+		klog.FromContext(ctx).Error(err, "A cache is not proven as new as the start of leadership; controllers start on it without the proof", "controllers", c.names())
 		close(c.opened)
 		return
 	}
@@ -221,7 +221,7 @@ func (c *startCache) run(of typeOrResource) {
 	}
 	metrics.StartProof(gvr.GroupResource(), string(proof.Outcome))
 	if !proof.Fresh() {
-		klog.FromContext(ctx).Error(nil, "A cache is not proven as new as the start of leadership; controllers start on it as upstream's",
+		klog.FromContext(ctx).Error(nil, "A cache is not proven as new as the start of leadership; controllers start on it without the proof",
 			"resource", gvr.GroupResource(), "controllers", c.names(), "proof", proof.String())
 	}
 	close(c.opened)

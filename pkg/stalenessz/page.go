@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"io"
-	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/munnerz/goautoneg"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -324,18 +324,16 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// form is the format asked for: by name, else the first that the client accepts and the page has.
+// form is the format asked for: by name, else the one that the client likes best of those that the page has.
 func form(r *http.Request) string {
 	if f := r.URL.Query().Get("format"); f != "" {
 		return f
 	}
-	for accepted := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
-		switch mediaType, _, _ := mime.ParseMediaType(accepted); mediaType {
-		case "application/json":
-			return "json"
-		case "text/html":
-			return "html"
-		}
+	switch goautoneg.Negotiate(r.Header.Get("Accept"), []string{"text/plain", "application/json", "text/html"}) {
+	case "application/json":
+		return "json"
+	case "text/html":
+		return "html"
 	}
 	return "text"
 }

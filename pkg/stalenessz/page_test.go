@@ -71,6 +71,7 @@ func TestPageForms(t *testing.T) {
 		"browser":    {Path, browser, "text/html; charset=utf-8", `<td class="state stalled">stalled</td>`},
 		"curl":       {Path, "*/*", "text/plain; charset=utf-8", "daemonsets.apps"},
 		"no accept":  {Path, "", "text/plain; charset=utf-8", "default/web"},
+		"likes best": {Path, "text/html;q=0.1, application/json", "application/json", `"kind": "Stalenessz"`},
 		"tool":       {Path, "application/json", "application/json", `"apiVersion": "stalenessz.fresh-kcm.io/v1alpha1"`},
 		"handlers":   {Path, browser, "text/html; charset=utf-8", `<td>tainteviction</td><td>pods</td><td class="n state stalled">1m15s</td><td>no</td><td class="n">6</td>`},
 		"asked json": {Path + "?format=json", browser, "application/json", `"kind": "Stalenessz"`},
