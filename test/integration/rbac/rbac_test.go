@@ -40,10 +40,11 @@ const (
 	endpoints = "endpoint-controller"
 	claims    = "resource-claim-controller"
 	cronJobs  = "cronjob-controller"
+	volumes   = "persistent-volume-binder"
 )
 
 // accounts are those of the controllers that read live.
-var accounts = []string{nodes, devices, sliced, endpoints, claims, cronJobs}
+var accounts = []string{nodes, devices, sliced, endpoints, claims, cronJobs, volumes}
 
 // needs are the live reads, one line for each kind.
 var needs = []access{
@@ -53,11 +54,14 @@ var needs = []access{
 	{nodes, "list", "coordination.k8s.io", "leases", "kube-node-lease"},
 	{devices, "get", "resource.k8s.io", "devicetaintrules", ""},
 	{devices, "get", "resource.k8s.io", "resourceclaims", ""},
-	{devices, "get", "resource.k8s.io", "resourceslices", ""},
+	{devices, "list", "resource.k8s.io", "resourceslices", ""},
 	{sliced, "get", "", "nodes", ""},
+	{endpoints, "get", "", "endpoints", ""},
 	{endpoints, "get", "", "services", ""},
 	{claims, "list", "", "pods", ""},
 	{cronJobs, "list", "batch", "cronjobs", ""},
+	{cronJobs, "get", "batch", "jobs", ""},
+	{volumes, "get", "", "persistentvolumeclaims", ""},
 }
 
 // process is the user that kube-controller-manager is by itself.
