@@ -231,7 +231,7 @@ func (Tracker) WaitStarted(controller string, r schema.GroupResource) {
 }
 
 // WaitEnded implements rvtracker.Metrics.
-func (Tracker) WaitEnded(controller string, _ schema.GroupResource, waited time.Duration, outcome string) {
+func (Tracker) WaitEnded(controller string, waited time.Duration, outcome string) {
 	waitDuration.WithLabelValues(controller, outcome).Observe(waited.Seconds())
 }
 

@@ -23,7 +23,7 @@ func TestTracker(t *testing.T) {
 	m := Tracker{}
 	m.Init("test", Values{Parked: []string{"own_writes", "relist"}, Proofs: []string{"Proven"}}, pods)
 	m.WaitStarted("test", pods)
-	m.WaitEnded("test", pods, 20*time.Millisecond, "Seen")
+	m.WaitEnded("test", 20*time.Millisecond, "Seen")
 	m.Parked("test", "own_writes", 3)
 	m.WriteToCache("test", pods, time.Millisecond)
 	m.Stale("test", pods)

@@ -146,7 +146,7 @@ func (s *Staleness) count(r schema.GroupVersionResource, add func()) {
 }
 
 // Probed implements stalenessmonitor.Metrics.
-func (s *Staleness) Probed(r schema.GroupVersionResource, outcome string, _ time.Duration) {
+func (s *Staleness) Probed(r schema.GroupVersionResource, outcome string) {
 	s.count(r, func() { probes.WithLabelValues(labels(r, outcome)...).Inc() })
 }
 

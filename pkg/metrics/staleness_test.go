@@ -28,11 +28,11 @@ func TestNoSeriesOfWhatIsGone(t *testing.T) {
 		informers + "_probe_response_bytes_total": 1, informers + "_rewinds_total": 1,
 		informers + "_ended_watches_total": 1,
 	}, metricstest.SeriesOf(t, "widgets"), "they exist from the start")
-	s.Probed(widgets, "Throttled", time.Second)
+	s.Probed(widgets, "Throttled")
 	require.Equal(t, 6, metricstest.SeriesOf(t, "widgets")[informers+"_probes_total"])
 
 	count := func() {
-		s.Probed(widgets, "fresh", time.Second)
+		s.Probed(widgets, "fresh")
 		s.Entered(widgets, "stalled")
 		s.Fence(widgets, time.Second)
 		s.List(widgets, time.Second)
@@ -81,7 +81,7 @@ func TestNothingIsKeptOfDefinitionsThatAreGone(t *testing.T) {
 		gone := func(r schema.GroupVersionResource) {
 			s.Unwatched(r)
 			Tracker{}.Forgotten(r.GroupResource())
-			s.Probed(r, "fresh", time.Second)
+			s.Probed(r, "fresh")
 		}
 		seen(thing(0)) // Some series are of all definitions together.
 		gone(thing(0))
@@ -97,7 +97,7 @@ func TestNothingIsKeptOfDefinitionsThatAreGone(t *testing.T) {
 			require.Equal(t, before, series())
 		}
 		time.Sleep(11 * time.Minute)
-		s.Probed(thing(0), "fresh", time.Second)
+		s.Probed(thing(0), "fresh")
 		require.Empty(t, s.gone)
 		s.Unwatched(thing(0))
 	})

@@ -170,12 +170,12 @@ type nodeRead struct {
 	ready corev1.ConditionStatus
 }
 
-// ErrChanged is returned by ProveNode if the node is not in the condition any more.
-var ErrChanged = errors.New("the node's Ready condition has changed")
+// errChanged: the node is not in the condition any more.
+var errChanged = errors.New("the node's Ready condition has changed")
 
 // ProveNode returns nil if the Ready condition of the node is known to have been what the caller saw
-// no longer than two seconds ago. Otherwise nothing must be done because of it now: with ErrChanged
-// the caller's view is outdated, with any other error it could not be found out. A node that was
+// no longer than two seconds ago. Otherwise nothing must be done because of it now: the error says whether
+// the caller's view is outdated, or that it could not be found out. A node that was
 // confirmed dead in this pass, no longer ago, needs no further proof.
 func (n *Nodes) ProveNode(ctx context.Context, name string, seen corev1.ConditionStatus) error {
 	n.mu.Lock()
@@ -190,7 +190,7 @@ func (n *Nodes) ProveNode(ctx context.Context, name string, seen corev1.Conditio
 	case err != nil:
 		outcome = livereads.Inconclusive
 	case ready != seen:
-		outcome, err = livereads.Refuted, ErrChanged
+		outcome, err = livereads.Refuted, errChanged
 	}
 	livereads.Verified(n.opts.Controller, nodesResource, by, outcome)
 	return err

@@ -135,7 +135,7 @@ func (r *recorder) count(what string) int {
 }
 
 func (r *recorder) WaitStarted(string, schema.GroupResource) { r.inc("wait") }
-func (r *recorder) WaitEnded(_ string, _ schema.GroupResource, d time.Duration, o string) {
+func (r *recorder) WaitEnded(_ string, d time.Duration, o string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waits[o]++

@@ -107,7 +107,7 @@ type Metrics interface {
 	// WaitStarted: an owner was parked.
 	WaitStarted(controller string, resource schema.GroupResource)
 	// WaitEnded: a parked owner was let go after this time.
-	WaitEnded(controller string, resource schema.GroupResource, waited time.Duration, outcome string)
+	WaitEnded(controller string, waited time.Duration, outcome string)
 	// Parked is the number of parked owners of a controller now that wait for a reason.
 	Parked(controller, reason string, owners int)
 	// WriteToCache is the time from Wrote until the store passed that RV: once for
@@ -143,7 +143,7 @@ type noMetrics struct{}
 var _ Metrics = noMetrics{}
 
 func (noMetrics) WaitStarted(string, schema.GroupResource)                      {}
-func (noMetrics) WaitEnded(string, schema.GroupResource, time.Duration, string) {}
+func (noMetrics) WaitEnded(string, time.Duration, string) {}
 func (noMetrics) Parked(string, string, int)                                    {}
 func (noMetrics) WriteToCache(string, schema.GroupResource, time.Duration)      {}
 func (noMetrics) Stale(string, schema.GroupResource)                            {}

@@ -190,7 +190,7 @@ type observation struct {
 
 func (o observation) count(m Metrics) {
 	if o.wait {
-		m.WaitEnded(o.c.name, o.src.resource, o.took, outcomeSeen)
+		m.WaitEnded(o.c.name, o.took, outcomeSeen)
 	} else {
 		m.WriteToCache(o.c.name, o.src.resource, o.took)
 	}
@@ -247,7 +247,7 @@ func (t *Tracker) unpark(o *owner, outcome string, now time.Time) bool {
 	if outcome == outcomeSeen {
 		t.observe(observation{c: o.c, src: o.park.src, took: waited, wait: true})
 	} else {
-		t.opts.Metrics.WaitEnded(o.c.name, o.park.src.resource, waited, outcome)
+		t.opts.Metrics.WaitEnded(o.c.name, waited, outcome)
 	}
 	o.c.parkedFor[o.park.reason]--
 	o.park = nil

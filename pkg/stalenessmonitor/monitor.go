@@ -58,7 +58,7 @@ type Metrics interface {
 	Unwatched(resource schema.GroupVersionResource)
 	// Probed: a probe has ended after latency. outcome is a State, or the freshness.Reason why it
 	// found none.
-	Probed(resource schema.GroupVersionResource, outcome string, latency time.Duration)
+	Probed(resource schema.GroupVersionResource, outcome string)
 	// Entered: the cache's state has changed.
 	Entered(resource schema.GroupVersionResource, state string)
 }

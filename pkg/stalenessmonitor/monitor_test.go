@@ -53,7 +53,7 @@ func (c *counts) watches(r schema.GroupVersionResource) (yes bool) {
 
 func (c *counts) Watched(r schema.GroupVersionResource)   { c.note(func() { c.watched[r] = true }) }
 func (c *counts) Unwatched(r schema.GroupVersionResource) { c.note(func() { delete(c.watched, r) }) }
-func (c *counts) Probed(_ schema.GroupVersionResource, outcome string, _ time.Duration) {
+func (c *counts) Probed(_ schema.GroupVersionResource, outcome string) {
 	c.note(func() { c.probed[outcome]++ })
 }
 func (c *counts) Entered(_ schema.GroupVersionResource, s string) {

@@ -35,14 +35,13 @@ const (
 
 // probe finds once how old the cache is.
 func (c *probed) probe(ctx context.Context) {
-	began := time.Now()
 	c.begin()
 	outcome := c.ask(ctx)
 	if ctx.Err() != nil {
 		return
 	}
 	if outcome != reasonNotFound {
-		c.m.opts.Metrics.Probed(c.gvr, outcome, time.Since(began))
+		c.m.opts.Metrics.Probed(c.gvr, outcome)
 	}
 	c.evaluate(ctx)
 }

@@ -105,7 +105,7 @@ func composition() []Tested {
 			New: "\n",
 		}},
 		{Package: compositionTests, Test: "TestRegressions/pods-ready-just-after-their-proof.json", Mutant: Mutant{
-			Name: "counted-now", Protection: "the pods of an autoscaler are proven as of when its metrics were read", File: store,
+			Name: "counted-now", Protection: "the pods of an autoscaler are proven as of when its metrics were read", File: "pkg/consistencystore/prove.go",
 			Old: "asOf[resource] = began.counted.at",
 			New: "asOf[resource] = began.counted.at.Add(-ProofAge)",
 		}},
@@ -136,7 +136,7 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestDeletionBehindLateEvents/ReplicaSet,_pods", Mutant: mustFind("stale-read")},
 		{Package: compositionTests, Test: "TestDeletionBehindLateEvents/more_pods_than_are_read", Mutant: Mutant{
-			Name: "caught-up", Protection: "a cache that lags all the time does for what it had when a deletion was put off", File: "pkg/consistencystore/store.go",
+			Name: "caught-up", Protection: "a cache that lags all the time does for what it had when a deletion was put off", File: "pkg/consistencystore/prove.go",
 			Old: "return ok && !known.At.Before(since) && began.shows(resource, known)",
 			New: "return ok && known.At.After(time.Now()) && began.shows(resource, known)",
 		}},

@@ -123,7 +123,7 @@ var all = []Mutant{
 		New: "		_ = o.c\n",
 	},
 	{
-		Name: "proofs", Protection: "the caches behind a disruptive action of a reconcile are proven fresh", File: store,
+		Name: "proofs", Protection: "the caches behind a disruptive action of a reconcile are proven fresh", File: "pkg/consistencystore/prove.go",
 		Old: "if replies[resource].shown || proof.Fresh() && began.showsNow(resource, proof) {",
 		New: "if replies[resource].shown || proof.Fresh() && began.showsNow(resource, proof) || true {",
 	},

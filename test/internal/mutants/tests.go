@@ -36,7 +36,7 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "read-again", Protection: "what a deletion rests on is read again if its proofs took longer than a proof may be old", File: "pkg/consistencystore/store.go",
+			Name: "read-again", Protection: "what a deletion rests on is read again if its proofs took longer than a proof may be old", File: "pkg/consistencystore/prove.go",
 			Old: "time.Since(began.at) > ProofAge {",
 			New: "time.Since(began.at) > ProofAge && false {",
 		},
@@ -60,7 +60,7 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "prove-ahead", Protection: "what could not be proven of a view is proven before the next one is taken", File: "pkg/consistencystore/store.go",
+			Name: "prove-ahead", Protection: "what could not be proven of a view is proven before the next one is taken", File: "pkg/consistencystore/ahead.go",
 			Old: "	s.ahead[owner] = &ahead{resources: resources, asOf: asOf}\n",
 			New: "	_ = &ahead{resources: resources, asOf: asOf}\n",
 		},
@@ -68,7 +68,7 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "go-on", Protection: "deletions go on as upstream's where nothing can ever be proven", File: "pkg/consistencystore/store.go",
+			Name: "go-on", Protection: "deletions go on as upstream's where nothing can ever be proven", File: "pkg/consistencystore/prove.go",
 			Old: "return now.Sub(since) >= goOnAfter",
 			New: "return now.Sub(since) < 0",
 		},
@@ -76,7 +76,7 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "relist-owed", Protection: "a deletion needs the proof that a relist left owing", File: "pkg/consistencystore/store.go",
+			Name: "relist-owed", Protection: "a deletion needs the proof that a relist left owing", File: "pkg/consistencystore/prove.go",
 			Old: `resources = s.needed(resources)
 `,
 			New: `_ = s.needed(resources)

@@ -1,0 +1,129 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
+)
+
+const (
+	// sameWait is how soon after a wait an owner must ask for a proof again for the wait to continue.
+	sameWait = 30 * time.Second
+	// handlersAfter is after how long it is looked again whether event handlers that are behind a proven cache have caught up.
+	handlersAfter = 100 * time.Millisecond
+)
+
+// putOff is a hold that puts off an action, while the rest of the reconcile goes on. The hold asks for no proof: the owner comes back
+// when one may be possible, and its reconcile asks again, for a proof of what it reads then. So its asOf, unless zero, is the time of the
+// slow proofs for which the reconcile did not wait; it stays after the hold has ended.
+type putOff struct {
+	hold
+	ended time.Time
+	// counted are the objects from which the value was computed, if they are to be proven as of that moment.
+	counted *tally
+	// stale is, for each cache that was stale in this wait, when the server had what the first proof found missing.
+	stale map[schema.GroupResource]time.Time
+	// reported says that an event tells of the wait.
+	reported bool
+	// refuted is the version of the cache that a live read has contradicted, if any.
+	refuted string
+	// forgotten says that its object is gone, or that it was proven by another reconcile: the wait leaves nothing behind.
+	forgotten bool
+	// decided says that a live read has decided the action: the end of the wait does not wake the owner.
+	decided bool
+}
+
+// retry puts the owner back on the queue once the cache has what it lacked, or, if that is not known, when the server may
+// answer again.
+func (s *Store) retry(ctx context.Context, owner types.NamespacedName, resource schema.GroupResource, proof freshness.Proof) {
+	s.await(ctx, owner, &putOff{hold: hold{resource: resource, proof: proof}}, func() bool {
+		s.prover.Wait(ctx, resource, proof)
+		return false
+	})
+}
+
+// await puts the owner back on the queue when wait returns, which reports whether the caches are proven as of r's asOf.
+// An owner has one such wait at a time.
+func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff, wait func() (proven bool)) {
+	resource, proof, message := r.resource, r.proof, "Put off a disruptive action until a cache is proven fresh"
+	if r.handlers {
+		message = "Put off a value until the event handlers of a cache have been told all that it has"
+	}
+	parked, again := s.putOff(owner, r)
+	if !parked {
+		return
+	}
+	go func() {
+		proven := wait()
+		s.mu.Lock()
+		s.held.change(func() { s.held.release(stalenessz.ForAction, owner, r.resource) })
+		r.ended = time.Now()
+		if !proven {
+			r.asOf = time.Time{}
+		}
+		decided := r.decided
+		switch {
+		case decided:
+			s.forget(owner)
+		case r.forgotten:
+			delete(s.ahead, owner)
+		default:
+			s.putOffs[owner] = r
+		}
+		s.mu.Unlock()
+		if !decided {
+			s.wake(owner)
+		}
+	}()
+	if !again {
+		s.tell(ctx, message, owner, resource, proof)
+	}
+}
+
+// putOff has the owner wait, and reports whether it does: it may wait already. again says that it goes on with an earlier wait.
+func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if earlier := s.held.actionOf(owner); earlier != nil {
+		earlier.decided, earlier.forgotten = false, false
+		return false, false
+	}
+	if s.putOffs == nil {
+		s.putOffs = map[types.NamespacedName]*putOff{}
+	}
+	r.reason, r.action, r.since, r.stale = stalenessz.ForAction, r, time.Now(), map[schema.GroupResource]time.Time{}
+	if r.proof.Outcome == freshness.Stale {
+		r.stale[r.resource] = r.proof.At
+	}
+	if earlier, ok := s.putOffs[owner]; ok && time.Since(earlier.ended) < sameWait {
+		again = true
+		r.since, r.refuted, r.reported = earlier.since, earlier.refuted, earlier.reported
+		maps.Copy(r.stale, earlier.stale)
+	}
+	s.held.change(func() { s.held.park(owner, &r.hold) })
+	return true, again
+}
+
+// reportPutOff has an event tell, once, of an action that was put off for long.
+func (s *Store) reportPutOff(owner consistency.Owner) {
+	s.mu.Lock()
+	r := s.held.actionOf(owner.Name)
+	due := r != nil && !r.reported && time.Since(r.since) >= reportAfter
+	if due {
+		r.reported = true
+	}
+	s.mu.Unlock()
+	if due {
+		s.reports.putOff(s.name, owner, r)
+	}
+}
