@@ -59,12 +59,17 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 	if r.handlers {
 		message = "Put off a value until the event handlers of a cache have been told all that it has"
 	}
+	s.refusals.asks(owner)
 	parked, again := s.putOff(owner, r)
 	if !parked {
 		return
 	}
+	began := time.Now()
 	go func() {
 		proven := wait()
+		if !proven {
+			s.outlast(ctx, owner, resource, began)
+		}
 		s.mu.Lock()
 		s.held.change(func() { s.held.release(stalenessz.ForAction, owner, r.resource) })
 		r.ended = time.Now()

@@ -52,6 +52,7 @@ func (deafStore) Deleted(types.NamespacedName, types.UID, schema.GroupResource, 
 }
 func (deafStore) Fenced(schema.GroupResource, string, rvtracker.Sent) {}
 func (deafStore) Recorded(types.NamespacedName, bool)                 {}
+func (deafStore) Refused(types.NamespacedName)                        {}
 func (deafStore) Untracked(types.NamespacedName, types.UID)           {}
 func (deafStore) Unsettled(types.NamespacedName, types.UID, schema.GroupResource, time.Duration) (tracked, again bool) {
 	return false, false
@@ -82,6 +83,8 @@ func (l *listener) Fenced(resource schema.GroupResource, rv string, sent rvtrack
 		l.calls = append(l.calls, call{resource: resource.String(), rv: rv, fence: true})
 	}
 }
+
+func (l *listener) Refused(types.NamespacedName) {}
 
 func (l *listener) Untracked(owner types.NamespacedName, ownerUID types.UID) {
 	l.calls = append(l.calls, call{owner: owner, ownerUID: ownerUID})

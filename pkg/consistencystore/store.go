@@ -43,6 +43,8 @@ type Store struct {
 	reports *Reporter
 
 	tales tales
+	// refusals are the owners of which the server refuses writes.
+	refusals refusals
 
 	mu  sync.Mutex
 	add func(key string)
@@ -86,6 +88,7 @@ func (s *Store) EnsureReady(owner types.NamespacedName) error {
 	if err := s.gate(owner); err != nil {
 		return err
 	}
+	s.refusals.begin(owner)
 	s.proveAhead(owner)
 	return nil
 }
@@ -163,6 +166,7 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 	if s.clearUnsettled(owner, ownerUID) {
 		s.wake(owner)
 	}
+	s.refusals.forget(owner)
 	s.Controller.Clear(owner, ownerUID)
 }
 

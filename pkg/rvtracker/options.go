@@ -142,16 +142,16 @@ type noMetrics struct{}
 
 var _ Metrics = noMetrics{}
 
-func (noMetrics) WaitStarted(string, schema.GroupResource)                      {}
-func (noMetrics) WaitEnded(string, time.Duration, string) {}
-func (noMetrics) Parked(string, string, int)                                    {}
-func (noMetrics) WriteToCache(string, schema.GroupResource, time.Duration)      {}
-func (noMetrics) Stale(string, schema.GroupResource)                            {}
-func (noMetrics) Dropped(string, schema.GroupResource, string)                  {}
-func (noMetrics) Untracked(string, schema.GroupResource)                        {}
-func (noMetrics) Incomparable(schema.GroupResource, string)                     {}
-func (noMetrics) Regression(schema.GroupResource)                               {}
-func (noMetrics) Rewind(schema.GroupResource)                                   {}
-func (noMetrics) Fence(schema.GroupResource, error)                             {}
-func (noMetrics) Proof(schema.GroupResource, string)                            {}
-func (noMetrics) Forgotten(schema.GroupResource)                                {}
+func (noMetrics) WaitStarted(string, schema.GroupResource)                 {}
+func (noMetrics) WaitEnded(string, time.Duration, string)                  {}
+func (noMetrics) Parked(string, string, int)                               {}
+func (noMetrics) WriteToCache(string, schema.GroupResource, time.Duration) {}
+func (noMetrics) Stale(string, schema.GroupResource)                       {}
+func (noMetrics) Dropped(string, schema.GroupResource, string)             {}
+func (noMetrics) Untracked(string, schema.GroupResource)                   {}
+func (noMetrics) Incomparable(schema.GroupResource, string)                {}
+func (noMetrics) Regression(schema.GroupResource)                          {}
+func (noMetrics) Rewind(schema.GroupResource)                              {}
+func (noMetrics) Fence(schema.GroupResource, error)                        {}
+func (noMetrics) Proof(schema.GroupResource, string)                       {}
+func (noMetrics) Forgotten(schema.GroupResource)                           {}

@@ -39,6 +39,8 @@ type Store interface {
 	Fenced(resource schema.GroupResource, rv string, sent rvtracker.Sent)
 	// Recorded says that a write was recorded, and whether it created something.
 	Recorded(owner types.NamespacedName, created bool)
+	// Refused says that the server refused a write: nothing was written.
+	Refused(owner types.NamespacedName)
 	// Untracked says that a write could not be recorded, so that nothing waits for it.
 	Untracked(owner types.NamespacedName, ownerUID types.UID)
 	// Unsettled says that the answer to a write was lost. If the client would have sent it again after retry, the store may have
@@ -91,7 +93,8 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := r.next.RoundTrip(req)
 	unknown := outcomeUnknown(req, resp, err)
 	if !unknown && (err != nil || resp.StatusCode >= http.StatusMultipleChoices) {
-		return resp, err // It was refused.
+		store.Refused(owner.Name)
+		return resp, err
 	}
 	if w.info == nil {
 		w.unrecorded(metrics.PathUnreadable, errors.New("its path names no resource"))

@@ -84,6 +84,28 @@ func TestWebhookIsDownForLong(t *testing.T) {
 	}
 }
 
+// So is one that has a pod to delete as well, of which it cannot be proven that it may: it is not the put-off deletion that has it tried again.
+func TestQuotaRefusesWhileADeletionWaits(t *testing.T) {
+	for _, action := range []schedule.Action{schedule.Refuse, schedule.Webhook} {
+		t.Run(string(action), func(t *testing.T) {
+			s := schedule.Schedule{
+				Nodes: 3, Settle: time.Minute, Owners: []schedule.Owner{{Kind: "DaemonSet", Name: "owner"}},
+				Steps: []schedule.Step{
+					{At: 20 * time.Second, Action: schedule.Relabel, Target: "owner", N: 1, For: 41 * time.Second}, // Then a pod is missing.
+					{At: time.Minute, Action: action, Target: "owner", For: 30 * time.Minute},
+					{At: time.Minute, Action: schedule.Unprovable, For: 30 * time.Minute},
+					{At: 62 * time.Second, Action: schedule.Relabel, Target: "owner", N: 2, For: time.Hour}, // Then one is too many.
+				},
+			}
+			stock, ours := both(t, s)
+			owner := validate.Owners(s)[0]
+			require.Greater(t, stock.Requests[owner]["create pods"], 10)
+			require.Equal(t, 2, ours.Requests[owner]["delete pods"])
+			require.LessOrEqual(t, ours.Requests[owner]["create pods"], stock.Requests[owner]["create pods"]+8)
+		})
+	}
+}
+
 // A pod that turns unready reaches its owner's status as soon as upstream's, and no proof is asked for it.
 func TestUnreadyPodReachesTheStatus(t *testing.T) {
 	for _, kind := range kinds {

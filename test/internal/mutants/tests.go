@@ -206,6 +206,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "refused-pause", Protection: "an action that is put off does not have a refused write tried more often than the queue does", File: "pkg/consistencystore/putoff.go",
+			Old: "if !proven {\n\t\t\ts.outlast",
+			New: "if !proven && false {\n\t\t\ts.outlast",
+		},
+		Package: "test/composition", Test: "TestQuotaRefusesWhileADeletionWaits",
+	},
+	{
+		Mutant: Mutant{
 			Name: "revision-limit", Protection: "an owner waits for a revision that it has written for a limited time", File: "pkg/rvtracker/safety.go",
 			Old: "return limited && (why == whyWrite",
 			New: "return limited && false && (why == whyWrite",
