@@ -13,7 +13,7 @@ var (
 	leases       = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 )
 
-// stockHolding says what stock upstream does while a resource is held, as docs/track-record.md and docs/status.md do.
+// stockHolding says what stock upstream does while a resource is held, as docs/track-record.md and docs/measurements.md do.
 func stockHolding(gr schema.GroupResource) string {
 	const unseen = "does not measure the age of caches, and does not notice a stalled watch"
 	switch gr {

@@ -93,7 +93,7 @@ func DrawAutoscalers(seed uint64) Schedule {
 		d.foreignScale(d.Autoscalers[d.IntN(len(d.Autoscalers))])
 	}
 	for range d.IntN(4) {
-		d.autoscalerTrouble()
+		d.troubleOf(autoscalerReads)
 	}
 	d.late(func() string { return autoscalerReads[d.IntN(len(autoscalerReads))] })
 	d.failing(func() string { return autoscalerReads[d.IntN(len(autoscalerReads))] })
@@ -146,28 +146,8 @@ func (d *draw) foreignScale(a Autoscaler) {
 	}
 }
 
-func (d *draw) autoscalerTrouble() {
-	on := autoscalerReads[d.IntN(len(autoscalerReads))]
-	switch n := d.IntN(9); n {
-	case 0, 1, 2, 3, 4, 5:
-		d.disturb(max(n-1, 0), on, 80*time.Second, 10*time.Second, 2*time.Minute)
-	case 6, 7:
-		d.add(Step{Action: []Action{Throttle, Broken}[d.IntN(2)], Target: on, N: 1 + d.IntN(20), For: d.often(5*time.Second, time.Minute)})
-	case 8:
-		d.add(Step{Action: Unprovable, For: d.often(10*time.Second, 2*time.Minute)})
-	}
-}
-
 // TouchedAutoscalers is for how long faults disturb autoscalers and their workloads, at the most.
-func (s Schedule) TouchedAutoscalers() time.Duration {
-	sum := s.touched(autoscalerReads)
-	for _, step := range s.Steps {
-		if step.Action == Unprovable {
-			sum += step.For
-		}
-	}
-	return sum
-}
+func (s Schedule) TouchedAutoscalers() time.Duration { return s.touchedOrUnprovable(autoscalerReads) }
 
 // GoesOnUnproven says that a fault may keep anything from being told of a cache for a minute, after which replicas are lowered without a proof.
 func (s Schedule) GoesOnUnproven() bool {

@@ -321,6 +321,30 @@ func (s Schedule) touched(resources []string) (sum time.Duration) {
 	return sum
 }
 
+// touchedOrUnprovable is touched, and for how long nothing can be proven.
+func (s Schedule) touchedOrUnprovable(resources []string) time.Duration {
+	sum := s.touched(resources)
+	for _, step := range s.Steps {
+		if step.Action == Unprovable {
+			sum += step.For
+		}
+	}
+	return sum
+}
+
+// troubleOf draws a fault of one of the resources, or one in which nothing can be proven.
+func (d *draw) troubleOf(resources []string) {
+	on := resources[d.IntN(len(resources))]
+	switch n := d.IntN(9); n {
+	case 0, 1, 2, 3, 4, 5:
+		d.disturb(max(n-1, 0), on, 80*time.Second, 10*time.Second, 2*time.Minute)
+	case 6, 7:
+		d.add(Step{Action: []Action{Throttle, Broken}[d.IntN(2)], Target: on, N: 1 + d.IntN(20), For: d.often(5*time.Second, time.Minute)})
+	case 8:
+		d.add(Step{Action: Unprovable, For: d.often(10*time.Second, 2*time.Minute)})
+	}
+}
+
 // lostFor is how much longer a cache that has lost an event may be found stale: until the resource stands still a second time.
 const lostFor = 2 * time.Minute
 

@@ -60,7 +60,7 @@ func DrawVolumes(seed uint64) Schedule {
 		d.outage()
 	}
 	for range d.IntN(4) {
-		d.volumeTrouble()
+		d.troubleOf(volumeReads)
 	}
 	d.late(func() string { return volumeReads[d.IntN(len(volumeReads))] })
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
@@ -121,28 +121,8 @@ func (d *draw) outage() {
 	}
 }
 
-func (d *draw) volumeTrouble() {
-	on := volumeReads[d.IntN(len(volumeReads))]
-	switch n := d.IntN(9); n {
-	case 0, 1, 2, 3, 4, 5:
-		d.disturb(max(n-1, 0), on, 80*time.Second, 10*time.Second, 2*time.Minute)
-	case 6, 7:
-		d.add(Step{Action: []Action{Throttle, Broken}[d.IntN(2)], Target: on, N: 1 + d.IntN(20), For: d.often(5*time.Second, time.Minute)})
-	case 8:
-		d.add(Step{Action: Unprovable, For: d.often(10*time.Second, 2*time.Minute)})
-	}
-}
-
 // TouchedVolumes is for how long faults disturb the attach/detach controller, at the most.
-func (s Schedule) TouchedVolumes() time.Duration {
-	sum := s.touched(volumeReads)
-	for _, step := range s.Steps {
-		if step.Action == Unprovable {
-			sum += step.For
-		}
-	}
-	return sum
-}
+func (s Schedule) TouchedVolumes() time.Duration { return s.touchedOrUnprovable(volumeReads) }
 
 // TouchedNodes is for how long what is written of nodes fails, or its answers are lost.
 func (s Schedule) TouchedNodes() (sum time.Duration) {
