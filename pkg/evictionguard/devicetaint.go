@@ -183,7 +183,7 @@ func (g *DeviceTaintGuard) wait(ctx context.Context, e consistency.DeviceEvictio
 	}
 	delay, first, tell := w.again(g.evictionWaits, livereads.PutOff{
 		Object: e.Pod.String(), Resource: resource, For: "proofs or live reads that show the taint of its devices", Why: why.Error(),
-	}, time.Now(), retryAfter(why))
+	}, time.Now(), false, retryAfter(why))
 	if first {
 		klog.FromContext(ctx).Info("Put off an eviction that could not be verified or carried out", "controller", g.Controller, "pod", e.Pod, "cause", waitUnknown, "why", why.Error())
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 )
 
-// deletions is how often an eviction tries to delete its pod, deletionPause how long it waits in between: as upstream's.
+// deletions is how often an eviction first tries to delete its pod, deletionPause how long it waits in between: as upstream's.
 const (
 	deletions     = 5
 	deletionPause = 10 * time.Millisecond
@@ -37,8 +37,8 @@ type Evictor interface {
 	// Tolerated is for how long the pod tolerates all the taints: 0 not at all, negative without limit.
 	Tolerated(ctx context.Context, pod *corev1.Pod, taints []corev1.Taint) time.Duration
 	// EvictPod deletes the pod that the server has now, and no other, if confirm returns nil for it, each
-	// time that it is asked: before each write.
-	EvictPod(ctx context.Context, name types.NamespacedName, due time.Time, confirm func(*corev1.Pod) error) error
+	// time that it is asked: before each write. It tries so many times.
+	EvictPod(ctx context.Context, name types.NamespacedName, due time.Time, tries int, confirm func(*corev1.Pod) error) error
 	// Evicting says that the pod is evicted.
 	Evicting(name types.NamespacedName)
 	// Cancelled says that the eviction was cancelled.
@@ -80,10 +80,10 @@ func (e evictor) Tolerated(ctx context.Context, pod *corev1.Pod, taints []corev1
 	return e.parts.MinToleration(used)
 }
 
-func (e evictor) EvictPod(ctx context.Context, name types.NamespacedName, due time.Time, confirm func(*corev1.Pod) error) error {
+func (e evictor) EvictPod(ctx context.Context, name types.NamespacedName, due time.Time, tries int, confirm func(*corev1.Pod) error) error {
 	var refused error
 	var err error
-	for range deletions {
+	for range tries {
 		err = e.deletePod(ctx, name, func(pod *corev1.Pod) error {
 			refused = confirm(pod)
 			return refused

@@ -51,8 +51,9 @@ type Options struct {
 //     of its pods, or one list of the nodes if many are wanted.
 //   - While the budget of live reads has tokens to spare, one live read of the node is made for all of its
 //     pods although the cache is proven. If the node has no taints on the server, live reads decide.
-//   - Nothing is lost: an eviction of which nothing can be known is tried again, and one that was
-//     cancelled on a live read is looked at again when the cache has caught up.
+//   - Nothing is lost: an eviction of which nothing can be known, or whose requests fail, is tried again, and one that
+//     was cancelled on a live read is looked at again when the cache has caught up. What failed before delays others
+//     by 0.25 s for each of their requests, and evictions that the server refuses are tried every 2 s on average, all together.
 //   - While the cache is fresh, an eviction is no later than it takes to prove that. Of those that are due
 //     together the last is no later than upstream's, whatever time a request takes, and they cost no more
 //     requests.
@@ -63,6 +64,7 @@ type TaintGuard struct {
 	*evictionWaits
 	evictor  Evictor
 	nodes    *liveNodes
+	refused  *refusals
 	checks   *nodeChecks
 	rechecks *rechecks[string]
 	relists  *relistedTaints // nil: not known
@@ -80,6 +82,7 @@ func NewTaintGuard(ctx context.Context, o Options, evictor Evictor) *TaintGuard 
 		evictionWaits: newEvictionWaits(o.Controller),
 		evictor:       evictor,
 		nodes:         &liveNodes{Options: o, ctx: ctx, Reads: livereads.NewReads(ctx, o.Controller, nodesResource, o.Budget, evictor.LiveNode), list: evictor.LiveNodes},
+		refused:       newRefusals(),
 		checks:        newNodeChecks(ctx, o, evictor),
 		rechecks:      newRechecks[string](ctx),
 	}
@@ -90,6 +93,10 @@ type taintState struct {
 	evictionWait
 	// seen is the node as a live read showed it, since when the tolerations count.
 	seen *corev1.Node
+	// failed is set once the requests have failed.
+	failed bool
+	// announced is set once the pod has its event.
+	announced bool
 }
 
 // cancellation is why a pod is not evicted now. At, if set, is when it will be, counting from start.
@@ -121,7 +128,7 @@ func (g *TaintGuard) Evict(ctx context.Context, e consistency.Eviction, due time
 	if !view.live {
 		check = g.checks.begin(e.Node, g.gate.busy())
 	}
-	flight, err := g.gate.enter(ctx)
+	flight, err := g.gate.enter(ctx, state.failed)
 	if err != nil {
 		return g.wait(ctx, e, due, waitFailed, err)
 	}
@@ -130,9 +137,12 @@ func (g *TaintGuard) Evict(ctx context.Context, e consistency.Eviction, due time
 		state.end(g.evictionWaits)
 		return nil
 	}
+	tries := deletions
+	if state.failed {
+		tries = 1
+	}
 	var unknown error
-	told := false
-	err = g.evictor.EvictPod(flight.context(ctx), e.Pod, state.dueSince(due), func(pod *corev1.Pod) error {
+	err = g.evictor.EvictPod(flight.context(ctx), e.Pod, state.dueSince(due), tries, func(pod *corev1.Pod) error {
 		flight.to(aside)
 		defer flight.to(atLimiter)
 		if refuted := !view.live && view.tainted() && g.checks.refutes(ctx, check, view.node); refuted || view.old() {
@@ -146,8 +156,8 @@ func (g *TaintGuard) Evict(ctx context.Context, e consistency.Eviction, due time
 		if !wanted() {
 			return errUnwanted
 		}
-		if !told {
-			told = true
+		if !state.announced {
+			state.announced = true
 			g.gate.afterwards(func() { g.evictor.Evicting(e.Pod) })
 		}
 		return nil
@@ -162,6 +172,7 @@ func (g *TaintGuard) Evict(ctx context.Context, e consistency.Eviction, due time
 	case errors.As(err, &cancelled):
 		return g.cancel(ctx, e, view, cancelled, wanted)
 	}
+	state.failed = true
 	return g.wait(ctx, e, due, waitFailed, err)
 }
 
@@ -254,7 +265,13 @@ func (g *TaintGuard) wait(ctx context.Context, e consistency.Eviction, due time.
 	if cause == waitFailed {
 		awaits = "the apiserver to accept the eviction"
 	}
-	delay, first, tell := state.again(g.evictionWaits, livereads.PutOff{Object: e.Pod.String(), Resource: nodesResource, For: awaits, Why: why.Error()}, due, retryAfter(why))
+	refused := cause == waitFailed && isRefusal(why)
+	delay, first, tell := state.again(g.evictionWaits, livereads.PutOff{Object: e.Pod.String(), Resource: nodesResource, For: awaits, Why: why.Error()}, due, refused, retryAfter(why))
+	at, callOff := wholeSecond(time.Now().Add(delay)), func() { state.end(g.evictionWaits) }
+	if refused {
+		turn, free := g.refused.turn(time.Now().Add(delay))
+		at, callOff = turn, func() { free(); state.end(g.evictionWaits) }
+	}
 	if first {
 		klog.FromContext(ctx).Info("Put off an eviction that could not be verified or carried out", "controller", g.Controller, "pod", e.Pod, "node", e.Node, "cause", cause, "why", why.Error())
 	}
@@ -262,7 +279,7 @@ func (g *TaintGuard) wait(ctx context.Context, e consistency.Eviction, due time.
 		g.Report(e.Pod, e.UID, fmt.Sprintf("Eviction for a taint of node %s has been due for %s and is put off: %s",
 			e.Node, time.Since(state.dueSince(due)).Round(time.Second), why))
 	}
-	return &consistency.RetryEviction{At: wholeSecond(time.Now().Add(delay)), Eviction: e, Cancelled: func() { state.end(g.evictionWaits) }}
+	return &consistency.RetryEviction{At: at, Eviction: e, Cancelled: callOff}
 }
 
 // wholeSecond is the beginning of t's second, so that evictions that wait together are tried together and share

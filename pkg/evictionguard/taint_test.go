@@ -607,7 +607,7 @@ func (s *slowEvictor) Evicting(types.NamespacedName) {}
 
 func (s *slowEvictor) Cancelled(types.NamespacedName) {}
 
-func (s *slowEvictor) EvictPod(_ context.Context, _ types.NamespacedName, _ time.Time, confirm func(*corev1.Pod) error) error {
+func (s *slowEvictor) EvictPod(_ context.Context, _ types.NamespacedName, _ time.Time, _ int, confirm func(*corev1.Pod) error) error {
 	time.Sleep(time.Second)
 	err := confirm(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid"}, Spec: corev1.PodSpec{NodeName: "node"}})
 	if err == nil {

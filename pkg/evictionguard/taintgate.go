@@ -15,6 +15,11 @@ const (
 	// maxAtLimiter is how many evictions may wait for the client's rate limiter before no more are begun.
 	// With 20 queries a second a request then waits for 2 s, and the limiter never runs dry.
 	maxAtLimiter = 40
+	// maxAgain is the same for evictions that have failed before: 0.25 s, which is all that they delay a request of others by.
+	// It is less than maxAtLimiter, so they begin only if no other waits to begin.
+	maxAgain = 5
+	// maxLater is how much may be left for when no eviction waits to begin: then the first of it is done all the same.
+	maxLater = 1000
 	// minPatience is for how long an eviction counts as waiting for the rate limiter at least. After that,
 	// and after three times what others have waited, it waits for something else, such as a server that
 	// answered "retry after".
@@ -37,15 +42,17 @@ const (
 // after the decision. So an eviction begins only if few others wait for the limiter: maxAtLimiter, and
 // one more for each that waits for the server. So the limiter is always busy, whatever its rate and
 // whatever time the server takes; the last evictions, too, whose requests follow one upon the other, find
-// others to share the limiter with. The zero value is ready. All methods may be called concurrently.
+// others to share the limiter with. Those that have failed before stand behind all that have not. The zero
+// value is ready. All methods may be called concurrently.
 type gate struct {
 	mu    sync.Mutex
 	count [stages]int
-	// queue has a channel for each eviction that has not begun, the first to begin first.
-	queue list.List
+	// queue and failed have what begins each eviction that has not begun, the first to begin first; those in failed
+	// have failed before.
+	queue, failed list.List
 	// waited is how long the last request waited for the limiter.
 	waited time.Duration
-	// later is what is done once no eviction waits to begin.
+	// later is what is done once no eviction waits to begin but those that have failed before.
 	later []func()
 }
 
@@ -57,17 +64,22 @@ type flight struct {
 	timer *time.Timer
 }
 
-// enter waits until an eviction may begin, in the order of the calls. The caller must leave.
-func (g *gate) enter(ctx context.Context) (*flight, error) {
+// enter waits until an eviction may begin, in the order of the calls, but for those that have failed before. The
+// caller must leave.
+func (g *gate) enter(ctx context.Context, failed bool) (*flight, error) {
 	g.mu.Lock()
 	f := &flight{gate: g}
-	if g.queue.Len() == 0 && g.open() {
+	queue, open := &g.queue, g.open()
+	if failed {
+		queue, open = &g.failed, g.openAgain()
+	}
+	if queue.Len() == 0 && open {
 		f.move(atLimiter)
 		g.mu.Unlock()
 		return f, nil
 	}
 	begun := make(chan struct{})
-	place := g.queue.PushBack(func() { f.move(atLimiter); close(begun) })
+	place := queue.PushBack(func() { f.move(atLimiter); close(begun) })
 	g.mu.Unlock()
 	select {
 	case <-begun:
@@ -80,12 +92,13 @@ func (g *gate) enter(ctx context.Context) (*flight, error) {
 	case <-begun:
 		f.move(aside)
 	default:
-		g.queue.Remove(place)
+		queue.Remove(place)
 	}
 	return nil, context.Cause(ctx)
 }
 
-// afterwards calls f once no eviction waits to begin: what costs requests, too, and is less urgent.
+// afterwards calls f once no eviction waits to begin but those that have failed before, or maxLater calls after it: what
+// costs requests, too, and is less urgent.
 func (g *gate) afterwards(f func()) {
 	g.mu.Lock()
 	g.later = append(g.later, f)
@@ -96,27 +109,33 @@ func (g *gate) afterwards(f func()) {
 
 // due returns what may be done now, to be called without the mutex. It is held.
 func (g *gate) due() func() {
-	if len(g.later) == 0 || g.queue.Len() > 0 {
+	n := len(g.later)
+	if g.queue.Len() > 0 {
+		n = max(0, n-maxLater)
+	}
+	if n == 0 {
 		return func() {}
 	}
-	later := g.later
-	g.later = nil
+	now := g.later[:n]
+	g.later = append([]func(){}, g.later[n:]...)
 	return func() {
-		for _, f := range later {
+		for _, f := range now {
 			f()
 		}
 	}
 }
 
-// busy reports whether evictions wait to begin.
+// busy reports whether evictions wait to begin that have not failed before.
 func (g *gate) busy() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.queue.Len() > 0
 }
 
-// open reports whether an eviction may begin. The mutex is held.
+// open reports whether an eviction may begin, and openAgain whether one that has failed before may. The mutex is held.
 func (g *gate) open() bool { return g.count[atLimiter] < maxAtLimiter+g.count[atServer] }
+
+func (g *gate) openAgain() bool { return g.count[atLimiter] < maxAgain }
 
 // leave ends the flight.
 func (f *flight) leave() { f.to(aside) }
@@ -171,5 +190,8 @@ func (f *flight) move(s stage) {
 	}
 	for g.queue.Len() > 0 && g.open() {
 		g.queue.Remove(g.queue.Front()).(func())()
+	}
+	for g.failed.Len() > 0 && g.openAgain() {
+		g.failed.Remove(g.failed.Front()).(func())()
 	}
 }

@@ -6,6 +6,7 @@ package evictionguard
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -15,10 +16,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -350,5 +353,221 @@ func TestLiveReadsAreSentOnce(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		require.Equal(t, 1, s.requests["GET nodes"])
+	})
+}
+
+// refusedEvictions is how things went with pods that the server does not let go, and five others on a node that was
+// tainted later.
+type refusedEvictions struct {
+	last     time.Duration  // from the taint to the last deletion of the five
+	requests int            // but for events
+	events   map[string]int // by pod
+	waiting  int            // evictions, as the metric has it
+	left     int            // of them when the taint was gone
+}
+
+func evictBesideRefused(t *testing.T, guarded bool, code, refused int, after time.Duration) (out refusedEvictions) {
+	out.events = map[string]int{}
+	runSlowEvictions(t, guarded, false, 100*time.Millisecond, func(e *evictions, s *slowServer) {
+		s.fail = func(w http.ResponseWriter, r *http.Request) bool {
+			switch {
+			case strings.HasSuffix(r.URL.Path, "/events"):
+				event := &corev1.Event{}
+				require.NoError(t, json.NewDecoder(r.Body).Decode(event))
+				if strings.HasPrefix(event.Message, "Marking for deletion") {
+					s.mu.Lock()
+					out.events[event.InvolvedObject.Name]++
+					s.mu.Unlock()
+				}
+			case strings.Contains(r.URL.Path, "/events/"):
+				s.mu.Lock()
+				out.events["again"]++
+				s.mu.Unlock()
+			case r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/pods/refused"):
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(code)
+				_ = json.NewEncoder(w).Encode(&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code)})
+				return true
+			}
+			return false
+		}
+		e.taint()
+		e.taintNode("other")
+		for i := range refused {
+			e.pod(fmt.Sprint("refused", i), fmt.Sprint("uid", i), 0)
+		}
+		for i := range 5 {
+			e.podOn("other", fmt.Sprint("pod", i), fmt.Sprint("other", i), 0)
+		}
+		e.taint(noExec("a"))
+		require.Equal(t, refused+5, e.after(after))
+		s.start = time.Now()
+		e.taintNode("other", noExec("a"))
+		for range 60 {
+			if e.after(time.Minute) == refused {
+				break
+			}
+		}
+		s.mu.Lock()
+		if out.last = time.Hour; len(s.deleted) == 5 {
+			out.last = s.deleted[4]
+		}
+		out.requests = wave{requests: s.requests}.total() - s.requests["POST events"] - s.requests["PATCH events"]
+		if guarded {
+			out.waiting = int(waiting(t))
+		}
+		s.mu.Unlock()
+		e.taint()
+		time.Sleep(moment)
+		if guarded {
+			out.left = int(waiting(t))
+		}
+		time.Sleep(time.Minute)
+	})
+	return out
+}
+
+// TestFailedEvictionsDelayNoOthers: the server refuses for good to delete the pods of one node, or fails. Upstream gives them up.
+func TestFailedEvictionsDelayNoOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes minutes with the race detector: hack/test-unit.sh runs it without")
+	}
+	const refused, after, aMinute = 300, 10 * time.Minute, 5
+	for _, code := range []int{http.StatusForbidden, http.StatusInternalServerError} {
+		t.Run(http.StatusText(code), func(t *testing.T) {
+			stock, guarded := evictBesideRefused(t, false, code, refused, after), evictBesideRefused(t, true, code, refused, after)
+			t.Logf("stock: last %s, %d requests; guarded: last %s, %d requests", stock.last, stock.requests, guarded.last, guarded.requests)
+			require.LessOrEqual(t, guarded.last, stock.last+2*time.Second)
+			require.Equal(t, refused, guarded.waiting)
+			require.Zero(t, guarded.left)
+			if code == http.StatusForbidden {
+				require.LessOrEqual(t, guarded.requests, stock.requests*5/4+aMinute*int(after/time.Minute))
+			}
+			require.Len(t, stock.events, refused+5)
+			require.Equal(t, stock.events, guarded.events, "one event of each pod")
+		})
+	}
+}
+
+// TestRefusals: which errors say that the server does not want a request.
+func TestRefusals(t *testing.T) {
+	pods := corev1.Resource("pods")
+	status := func(code int32, message string) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: message}}
+	}
+	for want, errs := range map[bool][]error{
+		true: {
+			apierrors.NewForbidden(pods, "pod", nil), apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "pod", nil),
+			fmt.Errorf("patch: %w", apierrors.NewBadRequest("no")), status(500, `admission webhook "keep" denied the request: no`),
+		},
+		false: {
+			apierrors.NewTooManyRequests("later", 1), apierrors.NewInternalError(errors.New(`failed calling webhook "keep"`)),
+			apierrors.NewServerTimeout(pods, "delete", 1), errors.New("connection refused"), context.DeadlineExceeded,
+		},
+	} {
+		for _, err := range errs {
+			require.Equal(t, want, isRefusal(err), "%v", err)
+		}
+	}
+}
+
+// TestRefusedEvictionsAreSpread: so many together, and none sooner than its backoff; what is called off makes room.
+func TestRefusedEvictionsAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, began := newRefusals(), time.Now()
+		turn := func(after time.Duration) (time.Duration, func()) {
+			at, end := r.turn(began.Add(after))
+			return at.Sub(began), end
+		}
+		_, _ = turn(maxRefusedDelay)
+		var ends []func()
+		for i := range 3 * refusedAtOnce {
+			at, end := turn(minEvictionDelay)
+			require.Equal(t, time.Duration(1+i/refusedAtOnce)*refusedEvery, at)
+			ends = append(ends, end)
+		}
+		ends[0]()
+		ends[0]()
+		first, _ := turn(minEvictionDelay)
+		require.Equal(t, refusedEvery, first)
+		next, _ := turn(minEvictionDelay)
+		require.Equal(t, 4*refusedEvery, next)
+		time.Sleep(time.Hour)
+		_, _ = turn(time.Hour)
+		require.Len(t, r.turns, 1, "nothing is kept of turns that have been")
+	})
+}
+
+// TestLaterIsBounded: evictions wait to begin for ever, and yet what is left for later is done, the first of it first.
+func TestLaterIsBounded(t *testing.T) {
+	var g gate
+	for range maxAtLimiter {
+		_, err := g.enter(t.Context(), false)
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		_, _ = g.enter(ctx, false)
+		close(ended)
+	}()
+	require.Eventually(t, g.busy, time.Minute, time.Millisecond)
+	var done []int
+	for i := range maxLater + 2 {
+		g.afterwards(func() { done = append(done, i) })
+	}
+	require.Equal(t, []int{0, 1}, done)
+	cancel()
+	<-ended
+	g.afterwards(func() { done = append(done, -1) })
+	require.Len(t, done, maxLater+3)
+}
+
+// TestFailedEvictionsBeginLast: behind all that have not failed, and fewer at a time.
+func TestFailedEvictionsBeginLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g gate
+		var mu sync.Mutex
+		var begun []bool // whether they have failed before
+		var flights []*flight
+		enter := func(failed bool, n int) {
+			for range n {
+				go func() {
+					f, err := g.enter(t.Context(), failed)
+					mu.Lock()
+					defer mu.Unlock()
+					if err == nil {
+						begun, flights = append(begun, failed), append(flights, f)
+					}
+				}()
+			}
+			synctest.Wait()
+		}
+		count := func(failed bool) (n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, b := range begun {
+				if b == failed {
+					n++
+				}
+			}
+			return n
+		}
+		enter(true, 2*maxAgain)
+		require.Equal(t, maxAgain, count(true))
+		enter(false, maxAtLimiter)
+		require.Equal(t, maxAtLimiter-maxAgain, count(false))
+		for len(flights) > 0 {
+			mu.Lock()
+			f := flights[0]
+			flights = flights[1:]
+			mu.Unlock()
+			f.leave()
+			synctest.Wait()
+			if count(true) > maxAgain {
+				require.Equal(t, maxAtLimiter, count(false))
+			}
+		}
+		require.Equal(t, 2*maxAgain, count(true))
 	})
 }

@@ -15,9 +15,11 @@ import (
 
 const (
 	// minEvictionDelay and maxEvictionDelay bound how long an eviction of which nothing can be known
-	// waits before it is tried again; the delay doubles in between.
+	// waits before it is tried again; the delay doubles in between. One that the server refuses waits for up to
+	// maxRefusedDelay, as long as what fails in upstream's workqueues.
 	minEvictionDelay = 5 * time.Second
 	maxEvictionDelay = 30 * time.Second
+	maxRefusedDelay  = 1000 * time.Second
 	// reportEvictionAfter is how long an eviction waits before the pod gets an event about it.
 	reportEvictionAfter = time.Minute
 )
@@ -101,6 +103,8 @@ type evictionWait struct {
 	waiting bool
 	since   time.Time
 	tries   int
+	// refused is how often the server has refused it.
+	refused int
 	told    bool
 }
 
@@ -116,18 +120,24 @@ func (w *evictionWait) dueSince(due time.Time) time.Time {
 
 // again puts the eviction, due now, off, as wait says but for Since. It returns for how long, whether this is
 // the first time, and whether it is time to tell of it on the pod. More than maxEvictionDelay is waited only if
-// the server asks for it, by atLeast.
-func (w *evictionWait) again(l *evictionWaits, wait livereads.PutOff, due time.Time, atLeast time.Duration) (delay time.Duration, first, tell bool) {
+// the server has refused it, or asks for that, by atLeast.
+func (w *evictionWait) again(l *evictionWaits, wait livereads.PutOff, due time.Time, refused bool, atLeast time.Duration) (delay time.Duration, first, tell bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	first = !w.waiting
 	if first {
-		w.waiting, w.since, w.tries, w.told = true, due, 0, false
+		w.waiting, w.since, w.tries, w.refused, w.told = true, due, 0, 0, false
 	}
 	wait.Since = w.since
 	l.set(w, wait)
-	delay = max(min(minEvictionDelay<<min(w.tries, 8), maxEvictionDelay), min(atLeast, time.Minute))
-	w.tries++
+	if refused {
+		delay = min(minEvictionDelay<<min(w.refused, 8), maxRefusedDelay)
+		w.refused++
+	} else {
+		delay = min(minEvictionDelay<<min(w.tries, 8), maxEvictionDelay)
+		w.tries++
+	}
+	delay = max(delay, min(atLeast, time.Minute))
 	tell = !w.told && time.Since(w.since) >= reportEvictionAfter
 	w.told = w.told || tell
 	return delay, first, tell

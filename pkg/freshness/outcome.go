@@ -141,6 +141,10 @@ func (p Proof) Fresh() bool { return p.Outcome == Proven }
 // roles yet.
 const hopelessAfter = 30 * time.Second
 
+// ByWatch is true for a stale cache if a watch has brought what it lacks, or what came after that: then events flow, and those of the cache's
+// own watch are held back on their way. A list shows the same where the server's watches bring nothing to anybody.
+func (p Proof) ByWatch() bool { return p.Outcome == Stale && p.Method == methodWatch }
+
 // Hopeless reports that asking again will not help, for a proof that was first asked for at asked.
 func (p Proof) Hopeless(asked time.Time) bool {
 	if p.Outcome != Unknown {

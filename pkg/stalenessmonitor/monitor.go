@@ -78,8 +78,10 @@ type Options struct {
 	Forget func(resource schema.GroupVersionResource, informer Informer)
 	// Handlers, unless nil, returns the positions of an informer's event handlers.
 	Handlers func(informer Informer) []*Delivery
-	// Stalled, unless nil, is called every second for a cache that has been stalled for stalledFor. It must return at once.
-	Stalled func(resource schema.GroupVersionResource, reason string)
+	// Stalled, unless nil, is called every second for a cache that has been stalled for stalledFor. relist says that its informer may
+	// relist: a watch has brought what the cache lacks, so the server has it to bring, or a list costs no more than one of the monitor's.
+	// It must return at once.
+	Stalled func(resource schema.GroupVersionResource, reason string, relist bool)
 	// Lost, unless nil, is called, at most once in lostAgain, for a cache that lacks what no watch will bring. It must return at once.
 	Lost func(resource schema.GroupVersionResource)
 }

@@ -27,6 +27,7 @@ type counts struct {
 	probed  map[string]int
 	entered map[State]int
 	stalled int
+	relists int // of the calls for help
 	// registered counts what is known to the prover.
 	registered map[schema.GroupVersionResource]int
 }
@@ -77,7 +78,14 @@ func run(t *testing.T, w *world, test func(m *Monitor, c *counts, look func() Ca
 				return map[schema.GroupVersionResource]Informer{pods: w}
 			},
 			Protected: func(schema.GroupVersionResource) bool { return true },
-			Stalled:   func(schema.GroupVersionResource, string) { c.note(func() { c.stalled++ }) },
+			Stalled: func(_ schema.GroupVersionResource, _ string, relist bool) {
+				c.note(func() {
+					c.stalled++
+					if relist {
+						c.relists++
+					}
+				})
+			},
 		})
 		w.m = m
 		ctx, cancel := context.WithCancel(t.Context())
@@ -285,6 +293,54 @@ func TestHeldWatchIsNoticed(t *testing.T) {
 		require.Equal(t, Fresh, look().State)
 		require.Equal(t, 1, c.count(Stalled), "each change is counted once")
 	})
+}
+
+// An informer may relist if a watch has brought what its cache lacks, or if that costs little. A list shows what is missing also where the
+// server has nothing to bring to anybody, and would be made to list for nothing.
+func TestAnInformerRelistsIfEventsFlow(t *testing.T) {
+	for name, test := range map[string]struct {
+		size       int
+		joined     bool // at first, until what is missing is known
+		mute       bool // from then on
+		relists    bool
+		maxWatches int
+	}{
+		"by a watch":                           {size: large, relists: true, maxWatches: 1},
+		"by a list, and watches bring it":      {size: large, joined: true, relists: true, maxWatches: 2},
+		"by a list, and watches bring nothing": {size: large, joined: true, mute: true, maxWatches: 1 + 3},
+		"by a list, of a few objects":          {size: 10, mute: true, relists: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.size = test.size
+			run(t, w, func(_ *Monitor, c *counts, look func() Cache) {
+				busy(w, 20*time.Second)
+				w.set(func(w *world) { w.moves, w.joined = false, test.joined })
+				held := time.Now()
+				ended := make(chan struct{})
+				go func() { busy(w, 80*time.Second); close(ended) }()
+				for look().State != Stalled {
+					time.Sleep(100 * time.Millisecond)
+				}
+				w.set(func(w *world) { w.joined, w.mute = false, test.mute })
+				time.Sleep(65 * time.Second)
+				got, lasted := look(), time.Since(held)
+				<-ended
+				require.Equal(t, Stalled, got.State)
+				require.Equal(t, ReasonWatch, got.Reason)
+				require.Less(t, got.Age, lasted+movingEvery+2*time.Second)
+				require.LessOrEqual(t, w.requests().watched, test.maxWatches)
+				c.note(func() {
+					require.Greater(t, c.stalled, 50)
+					if test.relists {
+						require.Greater(t, c.relists, 50)
+					} else {
+						require.Zero(t, c.relists)
+					}
+				})
+			})
+		})
+	}
 }
 
 // A watch that is held just when a fence is taken has brought all up to it.

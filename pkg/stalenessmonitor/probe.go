@@ -22,6 +22,8 @@ const (
 	moveWait = 1500 * time.Millisecond
 	// watchTime is how long a watch that proves a cache quiet takes at most, if the server answers at once.
 	watchTime = freshness.WatchSeconds * time.Second
+	// flowsEvery is how often a watch shows whether events flow, while a cache is behind by a list: as often as its watches are ended, at most.
+	flowsEvery = 30 * time.Second
 	// recentFence is the age up to which a watch can use an earlier fence.
 	recentFence = time.Second
 	// refusedWait is the delay after a failure that only an operator can mend.
@@ -71,6 +73,7 @@ func (c *probed) ask(ctx context.Context) (outcome string) {
 			return string(c.current())
 		}
 		if c.knownBehind() {
+			c.askFlows(ctx, fence)
 			return string(Lagging)
 		}
 		c.again()
@@ -174,6 +177,29 @@ func (c *probed) concluded(ctx context.Context, proof freshness.Proof, err error
 var undecided = map[freshness.Reason]bool{
 	freshness.ReasonRegressed: true, freshness.ReasonTooMany: true, freshness.ReasonRewind: true,
 	freshness.ReasonNotSynced: true, freshness.ReasonNotRegistered: true,
+}
+
+// askFlows makes a watch, once in flowsEvery, for a cache that only a list has shown to be behind: the server's watches may bring
+// nothing to anybody.
+func (c *probed) askFlows(ctx context.Context, fence freshness.Fence) {
+	c.mu.Lock()
+	ask := c.lacks() && !c.flows && c.objects > smallList && time.Since(c.flowsAsked) >= flowsEvery
+	if ask {
+		c.flowsAsked = time.Now()
+	}
+	c.mu.Unlock()
+	if !ask {
+		return
+	}
+	c.again()
+	c.m.sends()
+	proof, _ := c.m.opts.Prover.ProveByWatch(ctx, c.gvr, fence.TakenAt)
+	if proof.Outcome != freshness.Unknown || !unreached(proof.Reason) {
+		c.m.answers()
+	}
+	if proof.ByWatch() {
+		c.found(ctx, proof)
+	}
 }
 
 // gets reports whether the cache passes, within lateBy, an RV that the server has shown.

@@ -74,6 +74,9 @@ type probed struct {
 	// missing is an RV that a proof has shown the cache to lack, missed how many changes at least.
 	missing string
 	missed  int
+	// flows: a watch has brought what is missing. flowsAsked is when that was last asked.
+	flows      bool
+	flowsAsked time.Time
 	// lostReported is when Options.Lost was last called.
 	lostReported time.Time
 	// late is when the cache last got an event late, lost since when its last proof is void.
@@ -157,6 +160,7 @@ func (c *probed) fenced(ctx context.Context, f freshness.Fence) {
 // found notes a proof that the cache is stale.
 func (c *probed) found(ctx context.Context, proof freshness.Proof) {
 	c.mu.Lock()
+	c.flows = proof.ByWatch() || c.flows && c.lacks()
 	c.missing, c.missed, c.undecided = proof.ResourceVersion, proof.Events, 0
 	c.failures, c.failure, c.failureErr = 0, "", ""
 	told := !c.lostReported.IsZero() && time.Since(c.lostReported) < lostAgain
@@ -244,11 +248,14 @@ func (c *probed) knownBehind() bool {
 
 // lacksSince is true if the cache is known to lack something that came after a fence. mu must be held.
 func (c *probed) lacksSince(f answeredFence) bool {
-	return c.missing != "" && freshness.Less(f.ResourceVersion, c.missing) && !freshness.Passed(c.stored, c.missing)
+	return c.lacks() && freshness.Less(f.ResourceVersion, c.missing)
 }
 
+// lacks is true if the cache has not passed what a proof has shown it to lack. mu must be held.
+func (c *probed) lacks() bool { return c.missing != "" && !freshness.Passed(c.stored, c.missing) }
+
 func (c *probed) behind(proof freshness.Proof, proven bool, now time.Time) bool {
-	if c.missing != "" && !freshness.Passed(c.stored, c.missing) {
+	if c.lacks() {
 		return true
 	}
 	return !c.late.IsZero() && now.Sub(c.late) < Period && (!proven || proof.At.Before(c.late))
@@ -306,9 +313,10 @@ func (c *probed) remember() {
 func (c *probed) callForHelp() {
 	c.mu.Lock()
 	stalled, reason := c.state == Stalled && time.Since(c.since) >= stalledFor, c.reason
+	relist := c.flows && c.lacks() || c.objects <= smallList
 	c.mu.Unlock()
 	if stalled && c.m.opts.Stalled != nil {
-		c.m.opts.Stalled(c.gvr, reason)
+		c.m.opts.Stalled(c.gvr, reason, relist)
 	}
 }
 

@@ -46,10 +46,12 @@ type world struct {
 	answerAfter      time.Duration // of fences and lists
 	answerWatchAfter time.Duration
 	requestCounts
-	asked      []time.Time
-	objects    cache.Store
-	moves      bool   // the cache follows at once
-	end, begin func() // the informer is gone, or back
+	asked   []time.Time
+	objects cache.Store
+	moves   bool // the cache follows at once
+	// joined: a watch is not made, as a list of others is under way; mute: it brings nothing.
+	joined, mute bool
+	end, begin   func() // the informer is gone, or back
 }
 
 type requestCounts struct{ fenced, listed, watched int }
@@ -238,7 +240,10 @@ func (w *world) ProveByList(_ context.Context, gvr schema.GroupVersionResource, 
 func (w *world) ProveByWatch(context.Context, schema.GroupVersionResource, time.Time) (freshness.Proof, error) {
 	w.mu.Lock()
 	after := w.answerWatchAfter
-	if w.stored < w.changed {
+	switch {
+	case w.mute:
+		after = watchTime
+	case w.stored < w.changed:
 		after = 250 * time.Millisecond // The event comes at once.
 	}
 	w.mu.Unlock()
@@ -250,11 +255,15 @@ func (w *world) ProveByWatch(context.Context, schema.GroupVersionResource, time.
 	switch {
 	case w.failure != nil:
 		return freshness.Proof{Outcome: freshness.Unknown, Reason: w.failure.Reason, Err: w.failure.Err}, nil
+	case w.joined:
+		return freshness.Proof{Outcome: freshness.Stale, Method: "List", ResourceVersion: rv(w.stored + 1), Events: w.changed - w.stored}, nil
+	case w.mute:
+		return freshness.Proof{Outcome: freshness.Unknown, Reason: "NoBookmark"}, nil
 	case w.stored < w.changed && w.next(w.stored) > fenced:
 		w.quietUpTo = fenced
-		return freshness.Proof{Outcome: freshness.Proven, ResourceVersion: rv(w.stored), Ahead: rv(w.next(w.stored))}, nil
+		return freshness.Proof{Outcome: freshness.Proven, Method: "Watch", ResourceVersion: rv(w.stored), Ahead: rv(w.next(w.stored))}, nil
 	case w.stored < w.changed:
-		return freshness.Proof{Outcome: freshness.Stale, ResourceVersion: rv(w.stored + 1), Events: w.changed - w.stored}, nil
+		return freshness.Proof{Outcome: freshness.Stale, Method: "Watch", ResourceVersion: rv(w.stored + 1), Events: w.changed - w.stored}, nil
 	}
 	w.quietUpTo = w.server
 	return freshness.Proof{Outcome: freshness.Proven, ResourceVersion: rv(w.stored)}, nil

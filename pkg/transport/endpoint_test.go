@@ -79,7 +79,7 @@ func TestTransportsBelowAPrefix(t *testing.T) {
 	watches.silent = 0
 	watch, err := watches.Clients(config).ClientOrDie("test").CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	require.Equal(t, 1, watches.End(t.Context(), schema.GroupVersionResource{Version: "v1", Resource: "pods"}))
+	require.Equal(t, 1, watches.End(t.Context(), schema.GroupVersionResource{Version: "v1", Resource: "pods"}, true))
 	_, open := <-watch.ResultChan()
 	require.False(t, open)
 }

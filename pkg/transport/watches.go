@@ -75,8 +75,9 @@ func (w *Watches) Clients(builder clientbuilder.ControllerClientBuilder) clientb
 // End ends those watches of a resource that have brought nothing for silentFor, and returns how many there
 // were. It is called again and again while the cache of the resource is stalled, and does nothing if the last
 // end was too short a time ago: an apiserver must not be flooded with new watches. If a watch that was taken up
-// after that has brought nothing at all, its informer relists: a watch that resumes behind a lost event never brings it.
-func (w *Watches) End(ctx context.Context, resource schema.GroupVersionResource) int {
+// after that has brought nothing at all, its informer relists, if relist is true: a watch that resumes behind a lost event never
+// brings it. It must be false if other watches, too, may bring nothing: the server would be made to list for nothing.
+func (w *Watches) End(ctx context.Context, resource schema.GroupVersionResource, relist bool) int {
 	now := time.Now()
 	w.mu.Lock()
 	// What was stalled so long ago is as if it never was.
@@ -109,7 +110,7 @@ func (w *Watches) End(ctx context.Context, resource schema.GroupVersionResource)
 	n, again := e.n, e.interval
 	relists := 0
 	for _, b := range silent {
-		if b.relists = n > 1 && b.bytes.Load() == 0; b.relists {
+		if b.relists = relist && n > 1 && b.bytes.Load() == 0; b.relists {
 			relists++
 		}
 	}
@@ -119,8 +120,11 @@ func (w *Watches) End(ctx context.Context, resource schema.GroupVersionResource)
 	w.mu.Unlock()
 	for _, b := range silent {
 		purpose := "Ended a stalled watch; the informer opens a new one"
-		if b.relists {
+		switch {
+		case b.relists:
 			purpose = "Ended a new watch that is stalled as well; the informer relists"
+		case n > 1 && b.bytes.Load() == 0:
+			purpose = "Ended a new watch that is stalled as well; the informer opens another one, since other watches bring nothing, either"
 		}
 		klog.FromContext(ctx).Info(purpose, "resource", resource,
 			"silent", now.Sub(b.lastRead()).Round(time.Millisecond), "open", now.Sub(b.opened).Round(time.Millisecond),

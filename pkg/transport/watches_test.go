@@ -113,15 +113,15 @@ func TestStalledWatchIsOpenedAgain(t *testing.T) {
 				return func() bool { return pods.GetStore().LastStoreSyncResourceVersion() == rv }
 			}
 			require.Eventually(t, has("11"), wait, tick)
-			require.Zero(t, watches.End(ctx, corev1.SchemeGroupVersion.WithResource("nodes")))
+			require.Zero(t, watches.End(ctx, corev1.SchemeGroupVersion.WithResource("nodes"), true))
 
-			require.Eventually(t, func() bool { return watches.End(ctx, podsV1) == 1 }, wait, tick, "when it has brought nothing for a while")
+			require.Eventually(t, func() bool { return watches.End(ctx, podsV1, true) == 1 }, wait, tick, "when it has brought nothing for a while")
 			require.Eventually(t, has("12"), wait, tick)
 			require.Eventually(t, func() bool { _, ended := server.requests(); return ended == 1 }, wait, tick, "the server sees the end")
 			asked, _ := server.requests()
 			require.Equal(t, []string{"", "11"}, asked)
 			require.Len(t, pods.GetStore().List(), 2)
-			require.Never(t, func() bool { return watches.End(ctx, podsV1) > 0 }, 10*watches.silent, tick, "not again so soon")
+			require.Never(t, func() bool { return watches.End(ctx, podsV1, true) > 0 }, 10*watches.silent, tick, "not again so soon")
 
 			cancel()
 			factory.Shutdown()
@@ -133,9 +133,10 @@ func TestStalledWatchIsOpenedAgain(t *testing.T) {
 }
 
 // A watch that is taken up where the cache is does not bring an event that was lost before that: once it has brought
-// nothing, either, the informer relists.
+// nothing, either, the informer relists, unless others get nothing as well.
 func TestWatchThatBringsNothingAgainIsFollowedByAList(t *testing.T) {
-	for name, mute := range map[string]bool{"nothing": true, "something": false} {
+	for name, test := range map[string]struct{ mute, relist bool }{"nothing": {true, true}, "something": {false, true}, "nothing, as to others": {true, false}} {
+		mute, relist := test.mute, test.relist
 		t.Run(name, func(t *testing.T) {
 			server := newHeldServer(t, true)
 			server.mute = mute
@@ -145,7 +146,7 @@ func TestWatchThatBringsNothingAgainIsFollowedByAList(t *testing.T) {
 			factory := informers.NewSharedInformerFactory(watches.Clients(server.builder(true)).ClientOrDie("shared-informers"), 0)
 			pods := factory.Core().V1().Pods().Informer()
 			factory.Start(ctx.Done())
-			end := func() bool { return watches.End(ctx, podsV1) == 1 }
+			end := func() bool { return watches.End(ctx, podsV1, relist) == 1 }
 			asked := func(n int) func() bool {
 				return func() bool { asked, _ := server.requests(); return len(asked) == n }
 			}
@@ -157,10 +158,14 @@ func TestWatchThatBringsNothingAgainIsFollowedByAList(t *testing.T) {
 			watches.mu.Unlock()
 			require.Eventually(t, end, wait, tick)
 			require.Eventually(t, asked(3), wait, tick)
-			if mute {
+			switch {
+			case !relist:
+				all, _ := server.requests()
+				require.Equal(t, []string{"", "11", "11"}, all, "it is resumed as well")
+			case mute:
 				require.Eventually(t, func() bool { return pods.GetStore().LastStoreSyncResourceVersion() == "13" }, wait, tick)
 				require.Len(t, pods.GetStore().List(), 1, "what the server has no longer is gone")
-			} else {
+			default:
 				require.Eventually(t, func() bool { return len(pods.GetStore().List()) == 3 }, wait, tick, "it is resumed as well")
 			}
 			cancel()
@@ -188,7 +193,7 @@ func TestWhichWatchesEnd(t *testing.T) {
 	ends := begin(meta.Resource(podsV1).Watch(t.Context(), metav1.ListOptions{ResourceVersion: "1"}))
 	begin(clients["others'"].CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "1"}))
 	begin(clients["informers'"].CoreV1().Pods("ns").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "1"}))
-	require.Equal(t, 1, watches.End(t.Context(), podsV1))
+	require.Equal(t, 1, watches.End(t.Context(), podsV1, true))
 	_, more := <-ends.ResultChan()
 	require.False(t, more, "it ends as if the server had ended it")
 	for _, w := range open[1:] {
@@ -223,7 +228,7 @@ func TestEndsAreRare(t *testing.T) {
 				if !stalled() {
 					continue
 				}
-				if n := watches.End(t.Context(), gvr); n > 0 {
+				if n := watches.End(t.Context(), gvr, true); n > 0 {
 					require.Equal(t, 1, n)
 					at = append(at, time.Since(began)/time.Second)
 					require.NoError(t, b.Close())
@@ -243,7 +248,7 @@ func TestEndsAreRare(t *testing.T) {
 		require.Equal(t, []time.Duration{5, 39, 79, 119}, ended(2*time.Minute, now), "healed in between: not rarer, and never within 30 s")
 
 		time.Sleep(maxEndInterval + time.Second)
-		require.Zero(t, watches.End(t.Context(), schema.GroupVersionResource{Resource: "nodes"}))
+		require.Zero(t, watches.End(t.Context(), schema.GroupVersionResource{Resource: "nodes"}, true))
 		require.NotContains(t, watches.ends, gvr, "nothing is kept of what was stalled long ago")
 
 		b := open()
@@ -251,9 +256,9 @@ func TestEndsAreRare(t *testing.T) {
 		time.Sleep(maxEndInterval)
 		_, err := b.Read(make([]byte, 1))
 		require.NoError(t, err)
-		require.Zero(t, watches.End(t.Context(), gvr), "what brings something is not held back")
+		require.Zero(t, watches.End(t.Context(), gvr, true), "what brings something is not held back")
 		time.Sleep(silentFor)
-		require.Equal(t, 1, watches.End(t.Context(), gvr))
+		require.Equal(t, 1, watches.End(t.Context(), gvr, true))
 		_, err = b.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF)
 	})

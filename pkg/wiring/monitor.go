@@ -27,9 +27,9 @@ func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalen
 		Handlers: func(i stalenessmonitor.Informer) []*stalenessmonitor.Delivery {
 			return handlers.Deliveries(i.GetStore())
 		},
-		Stalled: func(gvr schema.GroupVersionResource, reason string) {
+		Stalled: func(gvr schema.GroupVersionResource, reason string, relist bool) {
 			if reason == stalenessmonitor.ReasonWatch {
-				w.proofs.counts.WatchesEnded(gvr, watches.End(w.ctx, gvr))
+				w.proofs.counts.WatchesEnded(gvr, watches.End(w.ctx, gvr, relist))
 			}
 		},
 		Lost: func(gvr schema.GroupVersionResource) {

@@ -28,6 +28,22 @@ var nodes = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "failed-last", Protection: "evictions that have failed before begin behind all others", File: guards + "/taint.go",
+			Old: "g.gate.enter(ctx, state.failed)",
+			New: "g.gate.enter(ctx, false)",
+		},
+		Package: guards, Test: "TestFailedEvictionsDelayNoOthers",
+	},
+	{
+		Mutant: Mutant{
+			Name: "refused-rarely", Protection: "evictions that the server refuses are tried more and more rarely", File: guards + "/taint.go",
+			Old: "refused := cause == waitFailed && isRefusal(why)",
+			New: "refused := false",
+		},
+		Package: guards, Test: "TestFailedEvictionsDelayNoOthers",
+	},
+	{
+		Mutant: Mutant{
 			Name: "re-taint", Protection: "a taint that went and came back is another taint", File: guards + "/taintview.go",
 			Old: "return apiequality.Semantic.DeepEqual(t, taint) }",
 			New: "return t.MatchTaint(&taint) }",

@@ -223,10 +223,26 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "stalled-relist", Protection: "an informer relists if the watch after a stalled one is stalled as well", File: "pkg/transport/watches.go",
-			Old: "if b.relists = n > 1 && b.bytes.Load() == 0; b.relists {",
-			New: "if n > 1 && b.bytes.Load() == 0 && false {",
+			Old: "if b.relists = relist && n > 1 && b.bytes.Load() == 0; b.relists {",
+			New: "if relist && n > 1 && b.bytes.Load() == 0 && false {",
 		},
 		Package: "pkg/transport", Test: "TestWatchThatBringsNothingAgainIsFollowedByAList",
+	},
+	{
+		Mutant: Mutant{
+			Name: "flows", Protection: "an informer relists after a stalled watch only if other watches bring what it lacks, or it has few objects", File: "pkg/stalenessmonitor/probed.go",
+			Old: "relist := c.flows && c.lacks() || c.objects <= smallList",
+			New: "relist := true",
+		},
+		Package: compositionTests, Test: "TestOnlyAWatchThatIsSilentAloneIsRelisted",
+	},
+	{
+		Mutant: Mutant{
+			Name: "flows-asked", Protection: "a watch shows whether events flow, where only a list has shown that a cache is behind", File: "pkg/stalenessmonitor/probe.go",
+			Old: "	if !ask {\n",
+			New: "	if ask = false; !ask {\n",
+		},
+		Package: "pkg/stalenessmonitor", Test: "TestAnInformerRelistsIfEventsFlow",
 	},
 	{
 		Mutant: Mutant{

@@ -112,6 +112,11 @@ func parse(req *http.Request) (*Request, error) {
 	return r, nil
 }
 
+// Lists reports whether the request is for all objects that there are: a list, or a watch that begins with them.
+func (r *Request) Lists() bool {
+	return r.Verb == "list" || r.Verb == "watch" && r.query.Get("sendInitialEvents") == "true"
+}
+
 func (r *Request) number(name string) int64 {
 	n, _ := strconv.ParseInt(r.query.Get(name), 10, 64)
 	return n
