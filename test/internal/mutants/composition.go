@@ -126,8 +126,18 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestEndpointsThatAreNotSeen", Mutant: Mutant{
 			Name: "lagging", Protection: "a Service whose slices or Endpoints the cache lags behind is looked at again once it does not", File: "pkg/consistencystore/lagging.go",
-			Old: "if lagged {",
-			New: "if lagged && false {",
+			Old: "	if caughtUp {\n		l.add(key)",
+			New: "	if caughtUp && false {\n		l.add(key)",
+		}},
+		{Package: "pkg/consistencystore", Test: "TestAKeyThatLagsForSeveralComesBackForTheLast", Mutant: Mutant{
+			Name: "lagging-all", Protection: "a Service whose slices come one by one is looked at again when the last is seen, and not before", File: "pkg/consistencystore/lagging.go",
+			Old: "still != nil && !still()",
+			New: "still != nil",
+		}},
+		{Package: compositionTests, Test: "TestServiceWhoseSlicesAreSeenOneByOne", Mutant: Mutant{
+			Name: "lagging-forgets", Protection: "what has failed because the cache lagged behind a Service's slices prolongs no backoff after that", File: controllers + "endpointslice/lagging.go",
+			Old: "c.serviceQueue.Forget(key); ",
+			New: "",
 		}},
 		{Package: compositionTests, Test: "TestRegressions/lost-deletion.json", Mutant: Mutant{
 			Name: "relist-lost", Protection: "the informer of a cache that lacks what it has passed relists", File: "pkg/wiring/monitor.go",
