@@ -114,6 +114,11 @@ func composition() []Tested {
 			Old: "first.to = max(first.to, to)",
 			New: "first.to = to",
 		}},
+		{Package: compositionTests, Test: "TestReplicasThatNoPodsCountForAreLoweredAtOnce", Mutant: Mutant{
+			Name: "counted-none", Protection: "replicas for which no pods are counted wait for no proof of pods", File: controllers + "podautoscaler/prove.go",
+			Old: "	if !computed || !slices.ContainsFunc(",
+			New: "	if !computed || false && !slices.ContainsFunc(",
+		}},
 		{Package: "pkg/consistencystore", Test: "TestFinalizersThatAreRefusedKeepTheirBackoff/PodGroup", Mutant: Mutant{
 			Name: "backoff-finalizers", Protection: "a finalizer that waits keeps the backoff of its refused writes", File: controllers + "util/consistency/dependents.go",
 			Old: "{ Forget(d.store, key, forget) }",
