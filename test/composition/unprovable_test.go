@@ -194,6 +194,41 @@ func TestTheOutcomeOfAWriteCannotBeProven(t *testing.T) {
 	})
 }
 
+// A DaemonSet that surges makes the new pods beside the old ones as soon as stock, though it has a pod that has to wait to be deleted from another node; but no more
+// than it may have too many while the old ones have to wait, too.
+func TestADaemonSetSurgesWhileADeletionWaits(t *testing.T) {
+	const surge, wanted = 2, 5
+	s := schedule.Schedule{Nodes: wanted + 1, Owners: []schedule.Owner{{Kind: "DaemonSet", Name: "rolled", Surge: surge}}}
+	for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+		t.Run(string(arm), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server, f, tr, _ := start(t, arm, s)
+				pods := func() (all, made int) {
+					server.Look(func(truth model.Truth) { all, made = podsOf(truth, of("rolled")), podsOf(truth, rolled("rolled")) })
+					return all, made
+				}
+				time.Sleep(unprovenFrom)
+				f.Do(schedule.Step{Action: schedule.Unprovable, For: unproven}, tr.After)
+				tr.Do(schedule.Step{Action: schedule.Relabel, Target: "rolled"})
+				time.Sleep(10 * time.Second)
+				tr.Do(schedule.Step{Action: schedule.Roll, Target: "rolled"})
+				time.Sleep(time.Second)
+				_, made := pods()
+				require.GreaterOrEqual(t, made, surge, "it surges at once")
+				time.Sleep(unproven / 2)
+				all, made := pods()
+				if arm == arms.Ours {
+					require.Equal(t, surge, made, "it surges no further")
+					require.Equal(t, wanted+1+surge, all)
+				}
+				time.Sleep(unproven/2 + time.Minute)
+				all, made = pods()
+				require.Equal(t, []int{wanted, wanted}, []int{all, made})
+			})
+		})
+	}
+}
+
 // A Deployment that recreates makes its first ReplicaSet, and is rolled back by the annotation of extensions/v1beta1, though nothing can be proven.
 func TestADeploymentGoesBackAndBeginsWithoutAProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

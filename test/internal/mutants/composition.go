@@ -114,6 +114,16 @@ func composition() []Tested {
 			Old: "first.to = max(first.to, to)",
 			New: "first.to = to",
 		}},
+		{Package: compositionTests, Test: "TestADaemonSetSurgesWhileADeletionWaits/ours", Mutant: Mutant{
+			Name: "surge", Protection: "a DaemonSet surges though a deletion has to wait for a proof", File: controllers + "daemon/daemon_controller.go",
+			Old: "	if consistencyutil.Again(unproven) {",
+			New: "	if unproven != nil {",
+		}},
+		{Package: compositionTests, Test: "TestADaemonSetSurgesWhileADeletionWaits/ours", Mutant: Mutant{
+			Name: "surge-limit", Protection: "a DaemonSet whose old pods have to wait for a proof has no more pods too many than it may have", File: controllers + "daemon/update.go",
+			Old: "remainingSurge -= numReplaced",
+			New: "remainingSurge -= 0 * numReplaced",
+		}},
 		{Package: compositionTests, Test: "TestReplicasThatNoPodsCountForAreLoweredAtOnce", Mutant: Mutant{
 			Name: "counted-none", Protection: "replicas for which no pods are counted wait for no proof of pods", File: controllers + "podautoscaler/prove.go",
 			Old: "	if !computed || !slices.ContainsFunc(",
