@@ -41,6 +41,8 @@ type Store interface {
 	Recorded(owner types.NamespacedName, created bool)
 	// Untracked says that a write could not be recorded, so that nothing waits for it.
 	Untracked(owner types.NamespacedName, ownerUID types.UID)
+	// StatusFailed says that the owner's status was not written, or that nobody knows.
+	StatusFailed(owner types.NamespacedName)
 	// Unsettled says that the answer to a write was lost. If the client would have sent it again after retry, the store may have
 	// the owner reconciled again in its place. It does nothing unless the write is tracked.
 	Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (tracked, again bool)
@@ -90,8 +92,12 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := r.next.RoundTrip(req)
 	unknown := outcomeUnknown(req, resp, err)
-	if !unknown && (err != nil || resp.StatusCode >= http.StatusMultipleChoices) {
-		return resp, err // It was refused.
+	refused := !unknown && (err != nil || resp.StatusCode >= http.StatusMultipleChoices)
+	if (unknown || refused) && w.info != nil && w.info.Subresource == "status" {
+		store.StatusFailed(owner.Name)
+	}
+	if refused {
+		return resp, err
 	}
 	if w.info == nil {
 		w.unrecorded(metrics.PathUnreadable, errors.New("its path names no resource"))
