@@ -110,6 +110,7 @@ func (s *Store) proven(owner types.NamespacedName) {
 	defer s.mu.Unlock()
 	delete(s.putOffs, owner)
 	delete(s.ahead, owner)
+	delete(s.statuses, owner)
 	if r := s.held.actionOf(owner); r != nil {
 		s.held.change(func() { r.asOf = time.Time{} })
 	}

@@ -14,8 +14,9 @@ import (
 type lagging struct {
 	add func(key string)
 
-	mu   sync.Mutex
-	keys map[string]bool
+	mu sync.Mutex
+	// keys has, of those that lag, what tells whether they still do.
+	keys map[string]func() bool
 }
 
 // Lagging implements what consistency.NewLagging asks for.
@@ -23,7 +24,7 @@ func (s *Store) Lagging(informer cache.SharedInformer, keyOf func(obj any) strin
 	if !s.Proves() {
 		return nil
 	}
-	l := &lagging{add: add, keys: map[string]bool{}}
+	l := &lagging{add: add, keys: map[string]func() bool{}}
 	seen := func(obj any) {
 		if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = deleted.Obj
@@ -38,24 +39,28 @@ func (s *Store) Lagging(informer cache.SharedInformer, keyOf func(obj any) strin
 func (l *lagging) Lags(key string, lags bool, still func() bool) bool {
 	l.mu.Lock()
 	if lags {
-		l.keys[key] = true
+		l.keys[key] = still
 	} else {
 		delete(l.keys, key)
 	}
 	l.mu.Unlock()
-	if lags && !still() {
+	if lags {
 		l.seen(key)
 	}
 	return lags
 }
 
-// seen puts the key back on the queue if it lags.
+// seen puts the key back on the queue if it has lagged, and the cache has all that it lacked: while one object of several is missing, a try
+// would fail, and be one of those after which the queue drops it.
 func (l *lagging) seen(key string) {
 	l.mu.Lock()
-	lagged := l.keys[key]
-	delete(l.keys, key)
+	still := l.keys[key]
+	caughtUp := still != nil && !still()
+	if caughtUp {
+		delete(l.keys, key)
+	}
 	l.mu.Unlock()
-	if lagged {
+	if caughtUp {
 		l.add(key)
 	}
 }

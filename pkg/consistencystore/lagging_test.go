@@ -44,8 +44,10 @@ func TestKeysThatLagComeBackOnce(t *testing.T) {
 
 			event(informer.handler)
 			require.Empty(t, back, "it was not put off")
-			require.True(t, consistency.Lags(l, "ns/a", true, yes))
+			behind := true
+			require.True(t, consistency.Lags(l, "ns/a", true, func() bool { return behind }))
 			require.True(t, consistency.Lags(l, "ns/b", true, yes))
+			behind = false
 			event(informer.handler)
 			event(informer.handler)
 			require.Equal(t, []string{"ns/a"}, back)
@@ -53,12 +55,32 @@ func TestKeysThatLagComeBackOnce(t *testing.T) {
 			require.True(t, consistency.Lags(l, "ns/a", true, no), "the cache has caught up before it was noted")
 			require.Equal(t, []string{"ns/a", "ns/a"}, back)
 
-			require.True(t, consistency.Lags(l, "ns/a", true, yes))
+			behind = true
+			require.True(t, consistency.Lags(l, "ns/a", true, func() bool { return behind }))
 			require.False(t, consistency.Lags(l, "ns/a", false, yes))
+			behind = false
 			event(informer.handler)
 			require.Len(t, back, 2, "it was reconciled meanwhile")
 		})
 	}
+}
+
+// A key that lags for several objects comes back when the last of them is seen. Whatever comes before would have it tried, and fail, once more: after 15
+// tries the queue drops it.
+func TestAKeyThatLagsForSeveralComesBackForTheLast(t *testing.T) {
+	const slices = 30
+	back, missing := 0, slices
+	informer := &handled{}
+	l := consistency.NewLagging(passStore(t.Context(), nil, nil), informer, func(any) string { return "ns/a" }, func(string) { back++ })
+	require.True(t, consistency.Lags(l, "ns/a", true, func() bool { return missing > 0 }))
+	for missing > 0 {
+		require.Zero(t, back)
+		missing--
+		informer.handler.OnAdd(&corev1.Service{}, false)
+	}
+	require.Equal(t, 1, back)
+	informer.handler.OnAdd(&corev1.Service{}, false)
+	require.Equal(t, 1, back)
 }
 
 // Without proofs a controller puts nothing back, as upstream's.

@@ -31,7 +31,7 @@ func (v *view) counts(resource schema.GroupResource) bool {
 // wait for a slow proof would need a newer proof. While the counted objects are as they were, the first measurement counts.
 func (r *reading) ProveLowered(ctx context.Context, action string, to int32, of consistency.Counted, resources ...schema.GroupResource) (int32, error) {
 	s := r.store
-	if s.prover == nil || !s.registerFollowed(ctx, of.Resource) {
+	if s.prover == nil || of.List == nil || !s.registerFollowed(ctx, of.Resource) {
 		return to, r.Prove(ctx, action, resources...)
 	}
 	owner := types.NamespacedName{Name: ownerOf(r.key, action)}

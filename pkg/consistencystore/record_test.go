@@ -54,6 +54,7 @@ func (deafStore) Fenced(schema.GroupResource, string, rvtracker.Sent) {}
 func (deafStore) Recorded(types.NamespacedName, bool)                 {}
 func (deafStore) Refused(types.NamespacedName)                        {}
 func (deafStore) Untracked(types.NamespacedName, types.UID)           {}
+func (deafStore) StatusFailed(types.NamespacedName)                   {}
 func (deafStore) Unsettled(types.NamespacedName, types.UID, schema.GroupResource, time.Duration) (tracked, again bool) {
 	return false, false
 }

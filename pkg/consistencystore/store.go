@@ -72,6 +72,8 @@ type Store struct {
 	brief bool
 	// slow is when a worker last waited briefly for a proof that did not come.
 	slow time.Time
+	// statuses are the tries of statuses that could not be written while an action of their owner waits; nil: the controller's queue tries them.
+	statuses map[types.NamespacedName]*statusTries
 	// unsettled are the owners' writes of unknown outcome.
 	unsettled unsettledWrites
 }
@@ -162,6 +164,7 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 	}
 	delete(s.putOffs, owner)
 	delete(s.ahead, owner)
+	delete(s.statuses, owner)
 	s.mu.Unlock()
 	if s.clearUnsettled(owner, ownerUID) {
 		s.wake(owner)

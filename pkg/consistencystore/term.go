@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
@@ -98,6 +99,8 @@ func (t *Term) New(ctx context.Context, controller string, stores map[schema.Gro
 		go s.start(ctx, t.Prover, s.held.holdStartOf(t.Since, resources[0]), resources)
 	}
 	switch controller {
+	case daemonSetStore, statefulSetStore:
+		s.statuses = map[types.NamespacedName]*statusTries{}
 	case cronJob:
 		s.brief = true
 		livereads.InitReads(controller, batchv1.Resource("cronjobs"))

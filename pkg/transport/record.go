@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,6 +43,8 @@ type Store interface {
 	Refused(owner types.NamespacedName)
 	// Untracked says that a write could not be recorded, so that nothing waits for it.
 	Untracked(owner types.NamespacedName, ownerUID types.UID)
+	// StatusFailed says that the owner's status was not written, or that nobody knows.
+	StatusFailed(owner types.NamespacedName)
 	// Unsettled says that the answer to a write was lost. If the client would have sent it again after retry, the store may have
 	// the owner reconciled again in its place. It does nothing unless the write is tracked.
 	Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (tracked, again bool)
@@ -92,7 +94,11 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := r.next.RoundTrip(req)
 	unknown := outcomeUnknown(req, resp, err)
-	if !unknown && (err != nil || resp.StatusCode >= http.StatusMultipleChoices) {
+	refused := !unknown && (err != nil || resp.StatusCode >= http.StatusMultipleChoices)
+	if (unknown || refused) && w.info != nil && w.info.Subresource == "status" {
+		store.StatusFailed(owner.Name)
+	}
+	if refused {
 		store.Refused(owner.Name)
 		return resp, err
 	}
@@ -128,17 +134,21 @@ func (r recorder) WrappedRoundTripper() http.RoundTripper { return r.next }
 // server could not say.
 func outcomeUnknown(req *http.Request, resp *http.Response, err error) bool {
 	if err == nil {
-		return resp.StatusCode >= http.StatusInternalServerError && !webhookFailed(req, resp)
+		return resp.StatusCode >= http.StatusInternalServerError && !notAdmitted(req, resp)
 	}
 	var notLeader *NotLeaderError
 	var unguarded *PreconditionError
 	return !errors.As(err, &notLeader) && !errors.As(err, &unguarded) && !utilnet.IsConnectionRefused(err)
 }
 
-// webhookFailed reports whether the answer says that an admission webhook could not be called, so that nothing
-// was written: admission comes before storage (k8s.io/apiserver/pkg/util/webhook/error.go). A deletion may have
+// refusals begin what the apiserver says where admission failed with a server error, in its words: a webhook could not be called
+// (k8s.io/apiserver/pkg/util/webhook/error.go), or refused with such a code (pkg/admission/plugin/webhook/errors/statuserror.go), or a quota
+// was not counted in time (pkg/admission/plugin/resourcequota/controller.go).
+var refusals = regexp.MustCompile(`^(Internal error occurred: failed calling webhook |admission webhook "[^"]+" denied the request|Internal error occurred: resource quota evaluation timed out$)`)
+
+// notAdmitted reports whether the answer says that admission failed, so that nothing was written: it comes before storage. A deletion may have
 // been made in part before that. The body can be read again.
-func webhookFailed(req *http.Request, resp *http.Response) bool {
+func notAdmitted(req *http.Request, resp *http.Response) bool {
 	if req.Method == http.MethodDelete {
 		return false
 	}
@@ -149,7 +159,7 @@ func webhookFailed(req *http.Request, resp *http.Response) bool {
 		return false
 	}
 	got, err := decode(resp.Header.Get("Content-Type"), body)
-	return err == nil && got.kind == "Status" && strings.HasPrefix(got.message, "Internal error occurred: failed calling webhook ")
+	return err == nil && got.kind == "Status" && refusals.MatchString(got.message)
 }
 
 // readAll reads a body to its end, into no more memory than it is said to have; length is -1 if that is unknown.

@@ -4,12 +4,20 @@
 package transport
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	webhookerrors "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
+	"k8s.io/apiserver/pkg/util/webhook"
 )
 
 // ending is a body that tells its end apart from its last bytes, as HTTP/2 may, and notes that it has.
@@ -55,4 +63,42 @@ func TestReadAllSeesTheEnd(t *testing.T) {
 	}
 	body, n := strings.Repeat("x", 5000), int64(5000)
 	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { _, _ = readAll(strings.NewReader(body), n) }), 3.0, "it does not grow")
+}
+
+// Where admission failed the apiserver has written nothing, whatever the code: the outcome of a write is known. That of a deletion is not, which may have been
+// made in part, nor is it after an error of storage, or of somebody else, that has the same words in it.
+func TestAWriteThatWasNotAdmittedWasNotMade(t *testing.T) {
+	denied := func(result metav1.Status) *apierrors.StatusError {
+		return webhookerrors.ToStatusErr("policy.example.com", &result)
+	}
+	called := &webhook.ErrCallingWebhook{WebhookName: "policy.example.com", Reason: errors.New("connection refused")}
+	for name, tc := range map[string]struct {
+		answer  *apierrors.StatusError
+		unknown bool
+	}{
+		"webhook not called":              {apierrors.NewInternalError(called), false},
+		"webhook failed":                  {denied(metav1.Status{Code: http.StatusInternalServerError, Message: "no connection"}), false},
+		"webhook failed, by a reason":     {denied(metav1.Status{Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable}), false},
+		"webhook failed, no explanation":  {denied(metav1.Status{Code: http.StatusInternalServerError}), false},
+		"quota not counted in time":       {apierrors.NewInternalError(errors.New("resource quota evaluation timed out")), false},
+		"storage failed":                  {apierrors.NewInternalError(errors.New("etcdserver: request timed out")), true},
+		"storage failed with these words": {apierrors.NewInternalError(errors.New(`etcdserver: admission webhook "a" denied the request`)), true},
+		"more than the quota":             {apierrors.NewInternalError(errors.New("resource quota evaluation timed out after the write")), true},
+		"timeout":                         {apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := tc.answer.ErrStatus
+			answer.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+			require.GreaterOrEqual(t, answer.Code, int32(http.StatusInternalServerError))
+			body, err := json.Marshal(answer)
+			require.NoError(t, err)
+			for method, unknown := range map[string]bool{http.MethodPost: tc.unknown, http.MethodPut: tc.unknown, http.MethodPatch: tc.unknown, http.MethodDelete: true} {
+				resp := &http.Response{StatusCode: int(answer.Code), Header: http.Header{"Content-Type": {runtime.ContentTypeJSON}}, Body: io.NopCloser(bytes.NewReader(body))}
+				require.Equal(t, unknown, outcomeUnknown(&http.Request{Method: method}, resp, nil), method)
+				left, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				require.Equal(t, body, left, "the controller still gets the answer")
+			}
+		})
+	}
 }

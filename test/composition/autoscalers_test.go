@@ -36,6 +36,31 @@ func TestReplicasUnderLoadAreNotLowered(t *testing.T) {
 	require.Empty(t, ours.Unjustified)
 }
 
+// The load falls while pods are held, for longer than replicas wait. Where they are computed from a total that is divided by what each pod is to have of it, upstream
+// reads no pods, and ours waits for no proof of them.
+func TestReplicasThatNoPodsCountForAreLoweredAtOnce(t *testing.T) {
+	const falls = 2 * time.Minute
+	s := schedule.Schedule{Nodes: 2, Settle: 2 * time.Minute, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "others", Replicas: 2}},
+		Autoscalers: []schedule.Autoscaler{{Name: "loaded", Kind: "Deployment", Metric: schedule.ByAverage, Least: 1, Most: 20, Replicas: 6, Load: 6 * schedule.TargetLoad}},
+		Steps: []schedule.Step{
+			{At: falls - 10*time.Second, Action: schedule.Hold, Target: "pods", For: 4 * time.Minute},
+			{At: falls - 5*time.Second, Action: schedule.Scale, Target: "others", N: 4},
+			{At: falls, Action: schedule.SetLoad, Target: "loaded", N: 2 * schedule.TargetLoad},
+		}}
+	lowered := map[arms.Arm]time.Duration{}
+	for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+		run(t, arm, s, func(line string) {
+			if at, err := strconv.ParseFloat(strings.Fields(line)[0], 64); err == nil && strings.Contains(line, "update deployments/scale") && lowered[arm] == 0 {
+				lowered[arm] = time.Duration(at*float64(time.Second)) - falls
+			}
+		})
+	}
+	t.Logf("lowered after %v", lowered)
+	require.Positive(t, lowered[arms.Stock])
+	require.Positive(t, lowered[arms.Ours])
+	require.LessOrEqual(t, lowered[arms.Ours], lowered[arms.Stock]+2*time.Second)
+}
+
 // Pods become ready while pods are not seen, and then the load is four times what they are for: the replicas are raised at once, without a proof, but to
 // fewer than are needed, because few of the pods that are ready are seen. On stock, too.
 func TestReplicasAreRaisedByThePodsThatAreSeen(t *testing.T) {

@@ -12,12 +12,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/faults"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
@@ -53,19 +56,14 @@ func afterHold(t *testing.T, arm arms.Arm, held *model.Resource) map[string]time
 			tr.End()
 			manager.Stop()
 		}()
-		server.Create(model.Services, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: traffic.Namespace, Name: "web"}, Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-			Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}}}})
+		server.Create(model.Services, webService())
 		server.Create(model.Services, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: traffic.Namespace, Name: "manual"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}}}})
 		server.Create(model.Endpoints, &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: traffic.Namespace, Name: "manual"}, Subsets: subsets(1)})
 		time.Sleep(20 * time.Second)
 		server.Hold(held, true)
 		for n := range pods {
 			time.Sleep(time.Second)
-			ip := fmt.Sprintf("10.1.0.%d", n+1)
-			server.Create(model.Pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: traffic.Namespace, Name: fmt.Sprint("web-", n), Labels: map[string]string{"app": "web"}},
-				Spec:   corev1.PodSpec{NodeName: "node-0"},
-				Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}}, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}})
+			server.Create(model.Pods, webPod(n))
 			model.Change(server, model.Endpoints, traffic.Namespace, "manual", func(e *corev1.Endpoints) { e.Subsets = subsets(n + 2) })
 		}
 		time.Sleep(35 * time.Second)
@@ -83,6 +81,83 @@ func afterHold(t *testing.T, arm arms.Arm, held *model.Resource) map[string]time
 		}
 	})
 	return behind
+}
+
+// A Service has many slices, which the cache shows one after the other, and late, as they were written. What the last try writes then fails for a while. Where each
+// slice that is seen had the Service tried, and fail, the queue would drop it, or try it again after a backoff of minutes.
+func TestServiceWhoseSlicesAreSeenOneByOne(t *testing.T) {
+	for _, fails := range []time.Duration{6 * time.Second, 20 * time.Second, time.Minute, 4 * time.Minute} {
+		stock, ours := afterSlices(t, arms.Stock, fails), afterSlices(t, arms.Ours, fails)
+		t.Logf("writes fail for %v, the port is in all slices after: stock %v, ours %v", fails, stock, ours)
+		assert.Less(t, ours, stock+lateSlices)
+	}
+}
+
+// lateSlices is how late.
+const lateSlices = 5 * time.Second
+
+// afterSlices changes the port of a Service twice while watches of its slices are late, and has writes fail when the first is seen. It returns how long it takes
+// until all have the second port.
+func afterSlices(t *testing.T, arm arms.Arm, fails time.Duration) (took time.Duration) {
+	t.Helper()
+	const pods, perSlice, limit = 40, 2, time.Hour
+	synctest.Test(t, func(t *testing.T) {
+		server := model.New()
+		f := faults.New(server)
+		server.Fate = f.Fate
+		tr := traffic.Start(server, schedule.Schedule{Nodes: 1})
+		manager, err := arms.Start(context.Background(), arm, server, arms.Flags{Slices: true, PerSlice: perSlice, QPS: 10})
+		require.NoError(t, err)
+		defer func() {
+			tr.End()
+			manager.Stop()
+		}()
+		for n := range pods {
+			server.Create(model.Pods, webPod(n))
+		}
+		server.Create(model.Services, webService())
+		time.Sleep(time.Minute)
+		port := func(number int32) (slices int) {
+			server.Look(func(truth model.Truth) {
+				for _, o := range truth.List(model.Slices) {
+					if *o.(*discoveryv1.EndpointSlice).Ports[0].Port == number {
+						slices++
+					}
+				}
+			})
+			return slices
+		}
+		edit := func(number int32) {
+			model.Change(server, model.Services, traffic.Namespace, "web", func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = intstr.FromInt32(number) })
+		}
+		require.Equal(t, pods/perSlice, port(80))
+		f.Do(schedule.Step{Action: schedule.Late, Target: "endpointslices", Delay: lateSlices, For: limit}, tr.After)
+		edit(81)
+		time.Sleep(lateSlices - time.Second)
+		edit(82)
+		time.Sleep(time.Second)
+		began := time.Now()
+		f.Do(schedule.Step{Action: schedule.FailWrites, Target: "endpointslices", For: fails}, tr.After)
+		for port(82) < pods/perSlice && took < limit {
+			time.Sleep(100 * time.Millisecond)
+			took = time.Since(began)
+		}
+	})
+	return took
+}
+
+func webService() *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: traffic.Namespace, Name: "web"}, Spec: corev1.ServiceSpec{
+		Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80), Protocol: corev1.ProtocolTCP}}}}
+}
+
+// webPod is the nth of the Service.
+func webPod(n int) *corev1.Pod {
+	ip := fmt.Sprintf("10.1.0.%d", n+1)
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: traffic.Namespace, Name: fmt.Sprint("web-", n), Labels: map[string]string{"app": "web"}},
+		Spec:   corev1.PodSpec{NodeName: "node-0"},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}}, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
 }
 
 // subsets has so many addresses.

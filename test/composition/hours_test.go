@@ -74,7 +74,7 @@ var hours = []hour{
 	},
 	{
 		controller: "horizontalpodautoscaler", schedule: schedule.Schedule{Nodes: 2, Autoscalers: []schedule.Autoscaler{
-			{Name: "falls", Kind: "ReplicaSet", Metric: schedule.ByAverage, Least: 1, Most: 9, Replicas: 6, Load: 6 * schedule.TargetLoad},
+			{Name: "falls", Kind: "ReplicaSet", Metric: schedule.ByValue, Least: 1, Most: 9, Replicas: 6, Load: 6 * schedule.TargetLoad},
 			{Name: "rises", Kind: "ReplicaSet", Metric: schedule.ByAverage, Least: 1, Most: 9, Replicas: 2, Load: 2 * schedule.TargetLoad},
 		}},
 		steps:  []schedule.Step{{Action: schedule.SetLoad, Target: "rises", N: 5 * schedule.TargetLoad}, {Action: schedule.SetLoad, Target: "falls", N: 2 * schedule.TargetLoad, At: 20 * time.Second}},

@@ -194,6 +194,98 @@ func TestTheOutcomeOfAWriteCannotBeProven(t *testing.T) {
 	})
 }
 
+// A DaemonSet that surges makes the new pods beside the old ones as soon as stock, though it has a pod that has to wait to be deleted from another node; but no more
+// than it may have too many while the old ones have to wait, too.
+func TestADaemonSetSurgesWhileADeletionWaits(t *testing.T) {
+	const surge, wanted = 2, 5
+	s := schedule.Schedule{Nodes: wanted + 1, Owners: []schedule.Owner{{Kind: "DaemonSet", Name: "rolled", Surge: surge}}}
+	for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+		t.Run(string(arm), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server, f, tr, _ := start(t, arm, s)
+				pods := func() (all, made int) {
+					server.Look(func(truth model.Truth) { all, made = podsOf(truth, of("rolled")), podsOf(truth, rolled("rolled")) })
+					return all, made
+				}
+				time.Sleep(unprovenFrom)
+				f.Do(schedule.Step{Action: schedule.Unprovable, For: unproven}, tr.After)
+				tr.Do(schedule.Step{Action: schedule.Relabel, Target: "rolled"})
+				time.Sleep(10 * time.Second)
+				tr.Do(schedule.Step{Action: schedule.Roll, Target: "rolled"})
+				time.Sleep(time.Second)
+				_, made := pods()
+				require.GreaterOrEqual(t, made, surge, "it surges at once")
+				time.Sleep(unproven / 2)
+				all, made := pods()
+				if arm == arms.Ours {
+					require.Equal(t, surge, made, "it surges no further")
+					require.Equal(t, wanted+1+surge, all)
+				}
+				time.Sleep(unproven/2 + time.Minute)
+				all, made = pods()
+				require.Equal(t, []int{wanted, wanted}, []int{all, made})
+			})
+		})
+	}
+}
+
+// A status that cannot be written is tried again with the queue's backoff, as on stock, though a deletion waits: not only when that is looked at again, and not
+// after a backoff that has grown each time that it was.
+func TestAStatusIsTriedAgainWhileADeletionWaits(t *testing.T) {
+	for kind, tc := range map[string]struct {
+		resource *model.Resource
+		held     string
+		unseen   schedule.Step
+	}{
+		"DaemonSet":   {model.DaemonSets, "nodes", schedule.Step{Action: schedule.Relabel, Target: "owner"}},
+		"StatefulSet": {model.StatefulSets, "pods", schedule.Step{Action: schedule.Unready, Target: "owner", For: time.Second}},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			// The last lasts longer than the deletion waits.
+			for _, fails := range []time.Duration{500 * time.Millisecond, 3 * time.Second, 245 * time.Second} {
+				stock, ours := untilStatus(t, arms.Stock, kind, tc.resource, tc.held, tc.unseen, fails), untilStatus(t, arms.Ours, kind, tc.resource, tc.held, tc.unseen, fails)
+				t.Logf("status writes fail for %v, the status is written after: stock %v, ours %v", fails, stock, ours)
+				require.Less(t, ours, stock+2*time.Second)
+			}
+		})
+	}
+}
+
+// untilStatus changes an owner that has a pod too many, which ours deletes only by a proven cache, while that is held, and status writes fail for a
+// while. It returns how long it takes until the status has the change.
+func untilStatus(t *testing.T, arm arms.Arm, kind string, resource *model.Resource, held string, unseen schedule.Step, fails time.Duration) (took time.Duration) {
+	t.Helper()
+	const length = 4 * time.Minute
+	s := schedule.Schedule{Nodes: 4, Owners: []schedule.Owner{{Kind: kind, Name: "owner", Replicas: 4}}}
+	synctest.Test(t, func(t *testing.T) {
+		server, f, tr, _ := start(t, arm, s)
+		time.Sleep(unprovenFrom)
+		f.Do(schedule.Step{Action: schedule.Hold, Target: held, For: length}, tr.After)
+		tr.Do(unseen)
+		time.Sleep(5 * time.Second)
+		f.Do(schedule.Step{Action: schedule.FailWrites, Target: resource.GroupVersionResource.Resource, For: fails}, tr.After)
+		tr.Do(schedule.Step{Action: schedule.Flip, Target: "owner", For: time.Hour})
+		began := time.Now()
+		told := func() (told bool) {
+			server.Look(func(truth model.Truth) {
+				switch o := truth.Get(resource, traffic.Namespace, "owner").(type) {
+				case *appsv1.DaemonSet:
+					told = o.Status.ObservedGeneration == o.Generation
+				case *appsv1.StatefulSet:
+					told = o.Status.ObservedGeneration == o.Generation
+				}
+			})
+			return told
+		}
+		for !told() && took < time.Hour {
+			time.Sleep(100 * time.Millisecond)
+			took = time.Since(began)
+		}
+		time.Sleep(length)
+	})
+	return took
+}
+
 // A Deployment that recreates makes its first ReplicaSet, and is rolled back by the annotation of extensions/v1beta1, though nothing can be proven.
 func TestADeploymentGoesBackAndBeginsWithoutAProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

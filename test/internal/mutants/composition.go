@@ -114,6 +114,26 @@ func composition() []Tested {
 			Old: "first.to = max(first.to, to)",
 			New: "first.to = to",
 		}},
+		{Package: compositionTests, Test: "TestAStatusIsTriedAgainWhileADeletionWaits", Mutant: Mutant{
+			Name: "status-failed", Protection: "a status that cannot be written is tried again soon though an action of its owner waits", File: "pkg/consistencystore/status.go",
+			Old: "	if s.statuses == nil || ",
+			New: "	if true || s.statuses == nil || ",
+		}},
+		{Package: compositionTests, Test: "TestADaemonSetSurgesWhileADeletionWaits/ours", Mutant: Mutant{
+			Name: "surge", Protection: "a DaemonSet surges though a deletion has to wait for a proof", File: controllers + "daemon/daemon_controller.go",
+			Old: "	if consistencyutil.Again(unproven) {",
+			New: "	if unproven != nil {",
+		}},
+		{Package: compositionTests, Test: "TestADaemonSetSurgesWhileADeletionWaits/ours", Mutant: Mutant{
+			Name: "surge-limit", Protection: "a DaemonSet whose old pods have to wait for a proof has no more pods too many than it may have", File: controllers + "daemon/update.go",
+			Old: "remainingSurge -= numReplaced",
+			New: "remainingSurge -= 0 * numReplaced",
+		}},
+		{Package: compositionTests, Test: "TestReplicasThatNoPodsCountForAreLoweredAtOnce", Mutant: Mutant{
+			Name: "counted-none", Protection: "replicas for which no pods are counted wait for no proof of pods", File: controllers + "podautoscaler/prove.go",
+			Old: "	if !computed || !slices.ContainsFunc(",
+			New: "	if !computed || false && !slices.ContainsFunc(",
+		}},
 		{Package: "pkg/consistencystore", Test: "TestFinalizersThatAreRefusedKeepTheirBackoff/PodGroup", Mutant: Mutant{
 			Name: "backoff-finalizers", Protection: "a finalizer that waits keeps the backoff of its refused writes", File: controllers + "util/consistency/dependents.go",
 			Old: "{ Forget(d.store, key, forget) }",
@@ -126,8 +146,18 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestEndpointsThatAreNotSeen", Mutant: Mutant{
 			Name: "lagging", Protection: "a Service whose slices or Endpoints the cache lags behind is looked at again once it does not", File: "pkg/consistencystore/lagging.go",
-			Old: "if lagged {",
-			New: "if lagged && false {",
+			Old: "	if caughtUp {\n		l.add(key)",
+			New: "	if caughtUp && false {\n		l.add(key)",
+		}},
+		{Package: "pkg/consistencystore", Test: "TestAKeyThatLagsForSeveralComesBackForTheLast", Mutant: Mutant{
+			Name: "lagging-all", Protection: "a Service whose slices come one by one is looked at again when the last is seen, and not before", File: "pkg/consistencystore/lagging.go",
+			Old: "still != nil && !still()",
+			New: "still != nil",
+		}},
+		{Package: compositionTests, Test: "TestServiceWhoseSlicesAreSeenOneByOne", Mutant: Mutant{
+			Name: "lagging-forgets", Protection: "what has failed because the cache lagged behind a Service's slices prolongs no backoff after that", File: controllers + "endpointslice/lagging.go",
+			Old: "c.serviceQueue.Forget(key); ",
+			New: "",
 		}},
 		{Package: compositionTests, Test: "TestRegressions/lost-deletion.json", Mutant: Mutant{
 			Name: "relist-lost", Protection: "the informer of a cache that lacks what it has passed relists", File: "pkg/wiring/monitor.go",

@@ -118,6 +118,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "not-admitted", Protection: "an owner does not wait for the outcome of a write that admission refused, with whatever code", File: "pkg/transport/record.go",
+			Old: "refusals.MatchString(got.message)",
+			New: "refusals.MatchString(got.message) && false",
+		},
+		Package: "pkg/transport", Test: "TestAWriteThatWasNotAdmittedWasNotMade/webhook_failed",
+	},
+	{
+		Mutant: Mutant{
 			Name: "resend", Protection: "a creation is not sent again by client-go while nobody knows whether the first was carried out", File: "pkg/transport/record.go",
 			Old: "err == nil && w.createsAnother() {",
 			New: "err == nil && w.createsAnother() && false {",

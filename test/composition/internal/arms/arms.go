@@ -6,6 +6,7 @@
 package arms
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -115,6 +116,8 @@ type Flags struct {
 	CronJobs bool
 	// Slices says that the controller of EndpointSlices runs, too.
 	Slices bool
+	// PerSlice, unless 0, is how many endpoints a slice has at most, in place of the default.
+	PerSlice int
 	// Endpoints says that the controllers of Endpoints, and of the slices that mirror them, run, too.
 	Endpoints bool
 	// Finalizers says that the controllers run, too, that keep a finalizer on what is used.
@@ -229,7 +232,7 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		m.parts = append(m.parts, cronJobs)
 	}
 	if flags.Slices {
-		slices, err := sliceController(ctx, builder, ofController(names.EndpointSliceController))
+		slices, err := sliceController(ctx, builder, ofController(names.EndpointSliceController), cmp.Or(flags.PerSlice, endpointsPerSlice))
 		if err != nil {
 			return nil, err
 		}
@@ -379,13 +382,13 @@ func namespaceController(ctx context.Context, builder clientbuilder.ControllerCl
 }
 
 // sliceController makes the controller of EndpointSlices.
-func sliceController(ctx context.Context, builder clientbuilder.ControllerClientBuilder, f informers.SharedInformerFactory) (*endpointslice.Controller, error) {
+func sliceController(ctx context.Context, builder clientbuilder.ControllerClientBuilder, f informers.SharedInformerFactory, perSlice int) (*endpointslice.Controller, error) {
 	client, err := builder.Client(model.SliceClient)
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", model.SliceClient, err)
 	}
 	core := f.Core().V1()
-	return endpointslice.NewController(ctx, core.Pods(), core.Services(), core.Nodes(), f.Discovery().V1().EndpointSlices(), endpointsPerSlice, client, 0), nil
+	return endpointslice.NewController(ctx, core.Pods(), core.Services(), core.Nodes(), f.Discovery().V1().EndpointSlices(), int32(perSlice), client, 0), nil
 }
 
 // runner is a controller.

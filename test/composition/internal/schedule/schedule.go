@@ -86,6 +86,8 @@ type Owner struct {
 	Claims bool `json:",omitempty"`
 	// Recreate says that a Deployment recreates.
 	Recreate bool `json:",omitempty"`
+	// Surge is how many pods too many a DaemonSet makes while it rolls; 0: it deletes first.
+	Surge int `json:",omitempty"`
 	// Short says that a Job wants one pod for each replica, and not four.
 	Short bool `json:",omitempty"`
 	// Namespace, unless empty, is where it is in place of the default one.

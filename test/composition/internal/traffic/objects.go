@@ -74,10 +74,14 @@ func newOwner(o schedule.Owner, n int) (*model.Resource, model.Object) {
 			RevisionHistoryLimit: new(int32(2)), ProgressDeadlineSeconds: new(int32(600))}}
 	case "DaemonSet":
 		template.Spec.Affinity = anywhereBut(Unwanted(o.Name))
+		unavailable := 1
+		if o.Surge > 0 {
+			unavailable = 0
+		}
 		return model.DaemonSets, &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{
 			Selector: selector, Template: template, RevisionHistoryLimit: new(int32(10)),
 			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType,
-				RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromInt32(1)), MaxSurge: new(intstr.FromInt32(0))}},
+				RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromInt(unavailable)), MaxSurge: new(intstr.FromInt(o.Surge))}},
 		}}
 	case "StatefulSet":
 		var claims []corev1.PersistentVolumeClaim

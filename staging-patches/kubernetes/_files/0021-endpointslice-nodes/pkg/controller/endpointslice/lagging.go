@@ -13,7 +13,7 @@ import (
 	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
-// newLagging are the Services whose slices the cache does not show yet as they were written.
+// newLagging are the Services whose slices the cache does not show yet as they were written. What failed meanwhile no longer counts when they come back.
 func (c *Controller) newLagging(slices cache.SharedInformer) consistencyutil.Lagging {
 	return consistencyutil.NewLagging(c.consistencyStore, slices, func(obj interface{}) string {
 		slice, ok := obj.(*discovery.EndpointSlice)
@@ -25,7 +25,7 @@ func (c *Controller) newLagging(slices cache.SharedInformer) consistencyutil.Lag
 			return ""
 		}
 		return key
-	}, c.serviceQueue.Add)
+	}, func(key string) { c.serviceQueue.Forget(key); c.serviceQueue.Add(key) })
 }
 
 // staleSlices reports whether these are older than what was written for the Service. If so it is looked at again once they are seen.

@@ -5,6 +5,7 @@ package podautoscaler
 
 import (
 	"context"
+	"slices"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -30,17 +31,12 @@ func (a *HorizontalController) follow(hpas autoscalinginformers.HorizontalPodAut
 // proven returns how many replicas are desired: no fewer than there are, unless the HPA, and the pods if they were counted, are those of
 // caches that are proven fresh, the pods as of when the metrics were read. More are desired without a proof. If fewer have to wait, the HPA
 // comes back to the queue, and its condition says so from then on: was is the HPA as it was read, so that it is not written each time.
-func (a *HorizontalController) proven(ctx context.Context, was, hpa *autoscalingv2.HorizontalPodAutoscaler, scale *autoscalingv1.Scale, desired int32, counted bool) int32 {
+func (a *HorizontalController) proven(ctx context.Context, was, hpa *autoscalingv2.HorizontalPodAutoscaler, scale *autoscalingv1.Scale, desired int32, computed bool) int32 {
 	current := scale.Spec.Replicas
 	if desired >= current {
 		return desired
 	}
-	var err error
-	if counted {
-		desired, err = consistencyutil.ProveLowered(ctx, "", desired, a.counted(hpa.Namespace, scale.Status.Selector), horizontalGroupResource)
-	} else {
-		err = consistencyutil.ProvePass(ctx, "", horizontalGroupResource)
-	}
+	desired, err := consistencyutil.ProveLowered(ctx, "", desired, a.counted(hpa, scale.Status.Selector, computed), horizontalGroupResource)
 	if err == nil {
 		return min(desired, current)
 	}
@@ -55,14 +51,19 @@ func (a *HorizontalController) proven(ctx context.Context, was, hpa *autoscaling
 	return current
 }
 
-// counted are the pods that replicas are computed from.
-func (a *HorizontalController) counted(namespace, selector string) consistencyutil.Counted {
+// counted are the pods that replicas are computed from; none for a total that is divided by what each pod is to have of it.
+func (a *HorizontalController) counted(hpa *autoscalingv2.HorizontalPodAutoscaler, selector string, computed bool) (none consistencyutil.Counted) {
+	if !computed || !slices.ContainsFunc(hpa.Spec.Metrics, func(m autoscalingv2.MetricSpec) bool {
+		return (m.External == nil || m.External.Target.AverageValue == nil) && (m.Object == nil || m.Object.Target.Type != autoscalingv2.AverageValueMetricType)
+	}) {
+		return none
+	}
 	return consistencyutil.Counted{Resource: podGroupResource, List: func() (out []any, err error) {
 		of, err := labels.Parse(selector)
 		if err != nil {
 			return nil, err
 		}
-		pods, err := a.podLister.Pods(namespace).List(of)
+		pods, err := a.podLister.Pods(hpa.Namespace).List(of)
 		for _, pod := range pods {
 			out = append(out, pod)
 		}

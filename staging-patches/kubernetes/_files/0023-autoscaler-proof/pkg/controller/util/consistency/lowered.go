@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Counted are objects that a value was computed from: those of a resource that List reads from its cache.
+// Counted are objects that a value was computed from: those of a resource that List reads from its cache. Without List there are none.
 type Counted struct {
 	Resource schema.GroupResource
 	List     func() ([]any, error)
