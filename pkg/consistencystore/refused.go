@@ -68,6 +68,16 @@ func (r *refusals) begin(owner types.NamespacedName) {
 	}
 }
 
+// refuses reports whether a write of the owner's reconcile has been refused.
+func (r *refusals) refuses(owner types.NamespacedName) bool {
+	if r.owners.Load() == 0 {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.of[owner] != nil && r.of[owner].refused
+}
+
 // asks notes that the reconcile puts an action off.
 func (r *refusals) asks(owner types.NamespacedName) {
 	if r.owners.Load() == 0 {

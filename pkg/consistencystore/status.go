@@ -25,8 +25,12 @@ type statusTries struct {
 }
 
 // StatusFailed has an owner come back soon whose status could not be written while an action of it waits for a proof: its controller then leaves the
-// queue alone. The queue's backoff is not for that: each time that the owner comes back for its action, and fails, would double it.
+// queue alone. The queue's backoff is not for that: each time that the owner comes back for its action, and fails, would double it. If another write
+// was refused before, the owner comes back for that.
 func (s *Store) StatusFailed(owner types.NamespacedName) {
+	if s.refusals.refuses(owner) {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.statuses == nil || s.held.actionOf(owner) == nil {

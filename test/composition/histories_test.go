@@ -86,22 +86,31 @@ func TestWebhookIsDownForLong(t *testing.T) {
 
 // So is one that has a pod to delete as well, of which it cannot be proven that it may: it is not the put-off deletion that has it tried again.
 func TestQuotaRefusesWhileADeletionWaits(t *testing.T) {
-	for _, action := range []schedule.Action{schedule.Refuse, schedule.Webhook} {
-		t.Run(string(action), func(t *testing.T) {
+	for name, troubles := range map[string][]schedule.Step{
+		"a quota":                          {{Action: schedule.Refuse, Target: "owner"}},
+		"a webhook":                        {{Action: schedule.Webhook, Target: "owner"}},
+		"a quota, and no status is taken":  {{Action: schedule.Refuse, Target: "owner"}, {Action: schedule.FailWrites, Target: "daemonsets"}},
+		"a quota, and reads take too long": {{Action: schedule.Refuse, Target: "owner"}, {Action: schedule.SlowReads, Target: "pods", Delay: 20 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			s := schedule.Schedule{
 				Nodes: 3, Settle: time.Minute, Owners: []schedule.Owner{{Kind: "DaemonSet", Name: "owner"}},
 				Steps: []schedule.Step{
 					{At: 20 * time.Second, Action: schedule.Relabel, Target: "owner", N: 1, For: 41 * time.Second}, // Then a pod is missing.
-					{At: time.Minute, Action: action, Target: "owner", For: 30 * time.Minute},
 					{At: time.Minute, Action: schedule.Unprovable, For: 30 * time.Minute},
 					{At: 62 * time.Second, Action: schedule.Relabel, Target: "owner", N: 2, For: time.Hour}, // Then one is too many.
 				},
+			}
+			for _, step := range troubles {
+				step.At, step.For = time.Minute, 30*time.Minute
+				s.Steps = append(s.Steps, step)
 			}
 			stock, ours := both(t, s)
 			owner := validate.Owners(s)[0]
 			require.Greater(t, stock.Requests[owner]["create pods"], 10)
 			require.Equal(t, 2, ours.Requests[owner]["delete pods"])
 			require.LessOrEqual(t, ours.Requests[owner]["create pods"], stock.Requests[owner]["create pods"]+8)
+			require.LessOrEqual(t, ours.Requests[owner]["update daemonsets/status"], stock.Requests[owner]["update daemonsets/status"]+12, "two for each reconcile that fails")
 		})
 	}
 }
