@@ -42,12 +42,31 @@ func (l oneLoad) GetExternalMetric(string, string, labels.Selector) ([]int64, ti
 	return []int64{l.load * 1000}, time.Now(), nil
 }
 
+func (l oneLoad) GetObjectMetric(string, string, *autoscalingv2.CrossVersionObjectReference, labels.Selector) (int64, time.Time, error) {
+	return l.load * 1000, time.Now(), nil
+}
+
+// external and object are metrics of a load, by what all or each are to have of it.
+func external(target autoscalingv2.MetricTarget) autoscalingv2.MetricSpec {
+	return autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType, External: &autoscalingv2.ExternalMetricSource{Metric: autoscalingv2.MetricIdentifier{Name: "load"}, Target: target}}
+}
+
+func object(target autoscalingv2.MetricTarget) autoscalingv2.MetricSpec {
+	return autoscalingv2.MetricSpec{Type: autoscalingv2.ObjectMetricSourceType, Object: &autoscalingv2.ObjectMetricSource{Metric: autoscalingv2.MetricIdentifier{Name: "load"}, Target: target}}
+}
+
+var (
+	byValue = autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: resource.NewQuantity(100, resource.DecimalSI)}
+	byEach  = autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: resource.NewQuantity(100, resource.DecimalSI)}
+)
+
 // autoscalerTest is about ten replicas, two of which are ready by the cache. Each is there for a load of 100.
 type autoscalerTest struct {
 	pods, autoscalers freshness.Proof
 	stock             bool
 	load              int64
-	most              int32 // 0: 20
+	most              int32                      // 0: 20
+	metrics           []autoscalingv2.MetricSpec // nil: external, by value
 
 	// want is how many replicas there are soon, and wantLater after so long.
 	want, wantLater int32
@@ -66,6 +85,11 @@ func TestReplicasAreLoweredByProvenPods(t *testing.T) {
 		"raised, pods stale":               {pods: stale, autoscalers: stale, load: 600, want: 12},
 		"more than most, pods stale":       {pods: stale, autoscalers: fresh, load: 600, most: 8, want: 8},
 		"more than most, autoscaler stale": {pods: fresh, autoscalers: stale, load: 600, most: 8, want: 10, waits: true},
+		"of an object, pods stale":         {pods: stale, autoscalers: fresh, load: 150, want: 10, waits: true, metrics: []autoscalingv2.MetricSpec{object(byValue)}},
+		"for each, pods stale":             {pods: stale, autoscalers: fresh, load: 150, want: 2, metrics: []autoscalingv2.MetricSpec{external(byEach)}},
+		"for each, autoscaler stale":       {pods: fresh, autoscalers: stale, load: 150, want: 10, waits: true, metrics: []autoscalingv2.MetricSpec{external(byEach)}},
+		"of an object, for each":           {pods: stale, autoscalers: fresh, load: 150, want: 2, metrics: []autoscalingv2.MetricSpec{object(byEach)}},
+		"one for each, one not":            {pods: stale, autoscalers: fresh, load: 150, want: 10, waits: true, metrics: []autoscalingv2.MetricSpec{external(byEach), external(byValue)}},
 	} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, test.run) })
 	}
@@ -87,12 +111,15 @@ func (c autoscalerTest) run(t *testing.T) {
 	if most == 0 {
 		most = 20
 	}
+	metrics := c.metrics
+	if metrics == nil {
+		metrics = []autoscalingv2.MetricSpec{external(byValue)}
+	}
 	objects := []runtime.Object{&autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "uid"},
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "a"}, MinReplicas: new(int32(1)), MaxReplicas: most,
-			Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ExternalMetricSourceType, External: &autoscalingv2.ExternalMetricSource{
-				Metric: autoscalingv2.MetricIdentifier{Name: "load"}, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: resource.NewQuantity(100, resource.DecimalSI)}}}},
+			Metrics: metrics,
 		},
 	}}
 	for i := range 10 {
