@@ -62,9 +62,9 @@ func (r *Reporter) Report(ctx context.Context, w rvtracker.Wait, awaits string) 
 }
 
 // putOff reports an action of an owner that was put off for more than a minute. The log has it since it was put off.
-func (r *Reporter) putOff(controller string, owner consistency.Owner, action *putOff) {
+func (r *Reporter) putOff(controller string, owner consistency.Owner, waited time.Duration, resource schema.GroupResource, why string) {
 	r.event(controller, owner.Name, owner.UID, "A deletion or another disruptive action has been put off for %s: the controller's cache of %s is not proven fresh: %s",
-		time.Since(action.since).Round(time.Second), action.resource, action.why(action.proof))
+		waited.Round(time.Second), resource, why)
 }
 
 func (r *Reporter) event(controller string, owner types.NamespacedName, uid types.UID, format string, args ...any) {

@@ -123,12 +123,12 @@ func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again boo
 func (s *Store) reportPutOff(owner consistency.Owner) {
 	s.mu.Lock()
 	r := s.held.actionOf(owner.Name)
-	due := r != nil && !r.reported && time.Since(r.since) >= reportAfter
-	if due {
-		r.reported = true
+	if r == nil || r.reported || time.Since(r.since) < reportAfter {
+		s.mu.Unlock()
+		return
 	}
+	r.reported = true
+	waited, resource, why := time.Since(r.since), r.resource, r.why(r.proof)
 	s.mu.Unlock()
-	if due {
-		s.reports.putOff(s.name, owner, r)
-	}
+	s.reports.putOff(s.name, owner, waited, resource, why)
 }
