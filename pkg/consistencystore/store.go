@@ -5,6 +5,7 @@ package consistencystore
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 // ProofAge is how much older than a reconcile a proof of its view may be, except that of the nodes. With it, a
@@ -43,7 +45,7 @@ type Store struct {
 	reports *Reporter
 
 	tales tales
-	// refusals are the owners of which the server refuses writes.
+	// refusals are the owners of which writes fail.
 	refusals refusals
 
 	mu  sync.Mutex
@@ -138,10 +140,11 @@ func (s *Store) Fenced(resource schema.GroupResource, rv string, sent rvtracker.
 	}
 }
 
-// Recorded notes that a write for the owner was recorded, and whether it created something.
-func (s *Store) Recorded(owner types.NamespacedName, created bool) {
+// Recorded notes that a write for the owner was recorded.
+func (s *Store) Recorded(owner types.NamespacedName, what transport.Write) {
 	metrics.Recorded(s.name)
-	if created {
+	s.refusals.done(owner, what)
+	if what.Method == http.MethodPost {
 		s.unsettled.created(owner)
 	}
 }

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/report"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
 )
 
@@ -111,6 +113,50 @@ func TestQuotaRefusesWhileADeletionWaits(t *testing.T) {
 			require.Equal(t, 2, ours.Requests[owner]["delete pods"])
 			require.LessOrEqual(t, ours.Requests[owner]["create pods"], stock.Requests[owner]["create pods"]+8)
 			require.LessOrEqual(t, ours.Requests[owner]["update daemonsets/status"], stock.Requests[owner]["update daemonsets/status"]+12, "two for each reconcile that fails")
+		})
+	}
+}
+
+// So is each write that fails, whatever it is, and whether it was refused or nobody knows what became of it: it is not what waits for a proof that has it tried
+// again. That may be the write itself, which is tried once it is proven, and fails.
+func TestWritesFailWhileADeletionWaits(t *testing.T) {
+	const length = 30 * time.Minute
+	at := func(steps ...schedule.Step) (out []schedule.Step) {
+		for _, step := range steps {
+			step.At += time.Minute
+			step.For = length
+			out = append(out, step)
+		}
+		return out
+	}
+	slow := func(resource string) schedule.Step {
+		return schedule.Step{Action: schedule.SlowReads, Target: resource, Delay: 5 * time.Second}
+	}
+	tooMany := schedule.Step{At: time.Second, Action: schedule.Scale, Target: "owner", N: 1}
+	for name, tc := range map[string]struct {
+		kind, write string
+		steps       []schedule.Step
+	}{
+		"a DaemonSet's pods, of which nobody knows": {"DaemonSet", "create pods", append(at(schedule.Step{Action: schedule.Broken, Target: "nodes", N: 1}, schedule.Step{Action: schedule.TimeOut, Target: "pods"},
+			schedule.Step{At: 2 * time.Second, Action: schedule.Relabel, Target: "owner", N: 2}), schedule.Step{At: 20 * time.Second, Action: schedule.Relabel, Target: "owner", N: 1, For: 41 * time.Second})},
+		"a DaemonSet's status, of which nobody knows": {"DaemonSet", "update daemonsets/status", at(schedule.Step{Action: schedule.Broken, Target: "nodes", N: 1},
+			schedule.Step{Action: schedule.TimeOut, Target: "daemonsets"}, schedule.Step{Action: schedule.Relabel, Target: "owner", N: 2})},
+		"a ReplicaSet's status, of which nobody knows":  {"ReplicaSet", "update replicasets/status", at(schedule.Step{Action: schedule.Broken, Target: "pods", N: 1}, schedule.Step{Action: schedule.TimeOut, Target: "replicasets"}, tooMany)},
+		"a StatefulSet's status, of which nobody knows": {"StatefulSet", "update statefulsets/status", at(schedule.Step{Action: schedule.Broken, Target: "pods", N: 1}, schedule.Step{Action: schedule.TimeOut, Target: "statefulsets"}, tooMany)},
+		"a CronJob's Jobs, which a quota refuses":       {"CronJob", "create jobs", at(schedule.Step{Action: schedule.Unprovable}, schedule.Step{Action: schedule.Refuse, Target: "owner"})},
+		"a Deployment's scale-down, which a webhook refuses": {"Deployment", "update replicasets",
+			at(slow("deployments"), slow("replicasets"), slow("pods"), schedule.Step{Action: schedule.FailWrites, Target: "replicasets"}, tooMany)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := schedule.Schedule{Nodes: 3, Owners: []schedule.Owner{{Kind: tc.kind, Name: "owner", Replicas: 4}}, Steps: tc.steps}
+			if tc.kind == "CronJob" {
+				s.Owners, s.CronJobs = nil, []schedule.CronJob{{Name: "owner", Policy: "Forbid", Keep: 2}}
+			}
+			owner := model.Owner{Kind: tc.kind, NamespacedName: types.NamespacedName{Namespace: traffic.Namespace, Name: "owner"}}
+			stock, ours := run(t, arms.Stock, s, nil).Requests[owner][tc.write], run(t, arms.Ours, s, nil).Requests[owner][tc.write]
+			t.Logf("%s: stock %d, ours %d", tc.write, stock, ours)
+			require.Greater(t, stock, 10)
+			require.LessOrEqual(t, ours, stock*5/4+20, "some twelve pauses, of up to 5 min, and two status writes for each")
 		})
 	}
 }
