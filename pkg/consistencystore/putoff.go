@@ -92,7 +92,7 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 		}
 		s.mu.Unlock()
 		if !decided {
-			s.wake(owner)
+			s.wakeAction(owner)
 		}
 	}()
 	if !again {

@@ -185,18 +185,27 @@ func (s *Store) SeenOwnWrites(owner types.NamespacedName) bool {
 	return !untracked
 }
 
-// wake puts an owner back on its controller's queue, unless the queue's backoff will do that.
+// wake puts an owner back on its controller's queue.
 func (s *Store) wake(owner types.NamespacedName) {
-	key := queueKey(owner)
 	s.mu.Lock()
 	add := s.add
+	s.mu.Unlock()
+	if add != nil {
+		add(queueKey(owner))
+	}
+}
+
+// wakeAction is wake for an owner whose action may be tried again. If a write of its object has failed, it leaves that to the queue's backoff.
+func (s *Store) wakeAction(owner types.NamespacedName) {
+	key := queueKey(owner)
+	s.mu.Lock()
 	_, failed := s.failed[key]
 	if failed {
 		s.failed[key] = true
 	}
 	s.mu.Unlock()
-	if add != nil && !failed {
-		add(key)
+	if !failed {
+		s.wake(owner)
 	}
 }
 

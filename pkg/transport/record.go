@@ -102,6 +102,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := r.next.RoundTrip(req)
 	unknown := outcomeUnknown(req, resp, err)
 	refused := !unknown && (err != nil || resp.StatusCode >= http.StatusMultipleChoices)
+	consistency.Wrote(req.Context(), unknown || refused)
 	if (unknown || refused) && w.info != nil && w.info.Subresource == "status" {
 		store.StatusFailed(owner.Name)
 	}
