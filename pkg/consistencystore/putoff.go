@@ -68,7 +68,7 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 	go func() {
 		proven, paused := wait(), false
 		if !proven {
-			s.outlast(owner, resource, began)
+			s.outlast(owner, r, began)
 		} else {
 			paused = s.outlastAction(owner)
 		}

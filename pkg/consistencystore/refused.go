@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
@@ -141,16 +140,35 @@ func (s *Store) Failed(owner types.NamespacedName, what transport.Write) {
 	s.refusals.note(owner, what)
 }
 
-// outlast waits, while writes for the owner fail, until the cache is proven or the owner may be tried again.
-func (s *Store) outlast(owner types.NamespacedName, resource schema.GroupResource, since time.Time) {
-	for s.refusals.pause(owner, since) && s.ctx.Err() == nil {
-
-		proof := s.prover.Prove(s.ctx, resource, s.asOf(owner, time.Now(), ProofAge))
-		if proof.Fresh() {
+// outlast waits, while writes for the owner fail, or another pass comes anyhow, until the cache is proven, keeps lagging, or the owner may be tried again.
+func (s *Store) outlast(owner types.NamespacedName, r *putOff, since time.Time) {
+	for (s.refusals.pause(owner, since) || s.passes(r)) && s.ctx.Err() == nil {
+		proof := s.prover.Prove(s.ctx, r.resource, s.asOf(owner, time.Now(), ProofAge))
+		if proof.Fresh() || s.keepsLagging(r) {
 			return
 		}
-		s.prover.Wait(s.ctx, resource, proof)
+		s.prover.Wait(s.ctx, r.resource, proof)
 	}
+}
+
+// passes reports whether the action is one of passes, and waits still. A look at all objects in between would be for that action alone, and do all else once more.
+func (s *Store) passes(r *putOff) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.period > 0 && !r.forgotten
+}
+
+// keepsLagging reports whether the action may go on though its cache was stale each time, as caughtUp says.
+func (s *Store) keepsLagging(r *putOff) bool {
+	s.mu.Lock()
+	since, stale := r.stale[r.resource]
+	late := s.period > 0 || time.Since(since) >= lagLimit
+	s.mu.Unlock()
+	if !stale || !late {
+		return false
+	}
+	known, ok := s.prover.Known(r.resource)
+	return ok && !known.At.Before(since)
 }
 
 // outlastAction waits, while the owner's action itself fails, until it may be tried again, and reports whether it had to.

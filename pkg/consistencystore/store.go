@@ -74,6 +74,8 @@ type Store struct {
 	brief bool
 	// slow is when a worker last waited briefly for a proof that did not come.
 	slow time.Time
+	// period is that of passes of which none is made early for a look that is in vain, 0 if there are no such.
+	period time.Duration
 	// statuses are the tries of statuses that could not be written while an action of their owner waits; nil: the controller's queue tries them.
 	statuses map[types.NamespacedName]*statusTries
 	// unsettled are the owners' writes of unknown outcome.
@@ -168,6 +170,9 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 	delete(s.putOffs, owner)
 	delete(s.ahead, owner)
 	delete(s.statuses, owner)
+	if r := s.held.actionOf(owner); r != nil {
+		r.forgotten = true
+	}
 	s.mu.Unlock()
 	if s.clearUnsettled(owner, ownerUID) {
 		s.wake(owner)

@@ -5,9 +5,12 @@ package composition
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
@@ -159,6 +162,47 @@ func TestWritesFailWhileADeletionWaits(t *testing.T) {
 			require.LessOrEqual(t, ours, stock*5/4+20, "some twelve pauses, of up to 5 min, and two status writes for each")
 		})
 	}
+}
+
+// While pod garbage collection waits to delete ended pods it looks at all no more often: one that it deletes again and again, as a finalizer keeps it, is
+// deleted as often as by upstream.
+func TestPodGCLooksNoMoreOftenWhileItWaits(t *testing.T) {
+	const length = 30 * time.Minute
+	deleted := map[arms.Arm]int{}
+	for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+		synctest.Test(t, func(t *testing.T) {
+			server, f, tr, manager := start(t, arm, schedule.Schedule{Nodes: 3, Ended: 1, Tenants: []schedule.Tenant{{Name: tenant, Pods: 6, Hard: 20}}})
+			server.Observe = func(_ model.Truth, r *model.Request, done bool) {
+				if done && r.Resource == model.Pods && r.Verb == "delete" {
+					deleted[arm]++
+				}
+			}
+			endedPods := func() (n int) {
+				server.Look(func(truth model.Truth) { n = podsOf(truth, ended) })
+				return n
+			}
+			time.Sleep(time.Minute)
+			stuck := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "stuck", Finalizers: []string{"example.com/kept"}}}
+			stuck.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{"none"}}}}},
+			}}}
+			server.Create(model.Pods, stuck)
+			server.Delete(model.Pods, tenant, stuck.Name, nil)
+			f.Do(schedule.Step{Action: schedule.Unprovable, For: length}, tr.After)
+			tr.Do(schedule.Step{Action: schedule.EndPods, Target: tenant, N: 4})
+			time.Sleep(length - time.Second)
+			if arm == arms.Ours {
+				require.Len(t, manager.Waits(), 1)
+				require.Equal(t, 4, endedPods())
+			}
+			time.Sleep(5 * time.Second)
+			require.LessOrEqual(t, endedPods(), 1, "once there are proofs again")
+			require.Empty(t, manager.Waits())
+		})
+	}
+	t.Logf("deletions: %v", deleted)
+	require.Greater(t, deleted[arms.Stock], 80)
+	require.LessOrEqual(t, deleted[arms.Ours], deleted[arms.Stock]+5)
 }
 
 // A pod that turns unready reaches its owner's status as soon as upstream's, and no proof is asked for it.
