@@ -112,6 +112,7 @@ func (s *Store) proven(owner types.NamespacedName) {
 	delete(s.ahead, owner)
 	delete(s.statuses, owner)
 	if r := s.held.actionOf(owner); r != nil {
+		r.forgotten = true
 		s.held.change(func() { r.asOf = time.Time{} })
 	}
 }

@@ -37,6 +37,10 @@ func (s *Store) Passes(ctx context.Context, run func(context.Context), period ti
 	patience := promptly
 	if period < promptly {
 		patience = briefly // The rest of the pass must not come much later.
+	} else {
+		s.mu.Lock()
+		s.period = period
+		s.mu.Unlock()
 	}
 	var actions []string
 	for ctx.Err() == nil {

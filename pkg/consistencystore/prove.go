@@ -94,7 +94,9 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 			asOf[resource] = began.counted.at
 		}
 	}
-	replies, rest := ask(cmp.Or(began.patience, promptly), open, func(resource schema.GroupResource) reply { return s.proveOrRead(ctx, began, resource, asOf[resource]) })
+	replies, rest := ask(cmp.Or(began.patience, promptly), open, func(resource schema.GroupResource) reply {
+		return s.proveOrRead(s.ctx, began, resource, asOf[resource])
+	})
 	for _, resource := range open {
 		proof, slow := replies[resource].proof, replies[resource].slow
 		if replies[resource].shown || proof.Fresh() && began.showsNow(resource, proof) {
@@ -119,9 +121,9 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 				if proven = rest(); proven {
 					s.proveNextAhead(owner.Name, resources, asOf) // The owner may have to queue for longer than the proofs are valid.
 				} else if late, stale := s.shownStale(resource); stale {
-					s.prover.Wait(ctx, resource, late)
+					s.prover.Wait(s.ctx, resource, late)
 				} else if s.brief {
-					s.prover.Wait(ctx, resource, proof) // It was not slow for long.
+					s.prover.Wait(s.ctx, resource, proof) // It was not slow for long.
 				}
 				return proven
 			})
@@ -129,14 +131,14 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 			s.await(ctx, owner.Name, &putOff{hold: hold{resource: resource, proof: proof, handlers: true}}, func() bool {
 				select {
 				case <-time.After(handlersAfter):
-				case <-ctx.Done():
+				case <-s.ctx.Done():
 				}
 				s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
 				return false
 			})
 		case proof.Fresh():
 			s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
-			s.wake(owner.Name)
+			s.wakeAction(owner.Name)
 		default:
 			s.retry(ctx, owner.Name, resource, proof)
 		}
@@ -147,7 +149,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 	if len(open) > 0 && early == nil && time.Since(began.at) > ProofAge {
 		// What was read is now older than a proof may be.
 		s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
-		s.wake(owner.Name)
+		s.wakeAction(owner.Name)
 		began.unproven = &UnprovenError{Owner: owner.Name, Proof: replies[open[0]].proof, parked: true, again: true}
 		return began.unproven
 	}

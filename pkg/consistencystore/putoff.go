@@ -47,7 +47,7 @@ type putOff struct {
 // answer again.
 func (s *Store) retry(ctx context.Context, owner types.NamespacedName, resource schema.GroupResource, proof freshness.Proof) {
 	s.await(ctx, owner, &putOff{hold: hold{resource: resource, proof: proof}}, func() bool {
-		s.prover.Wait(ctx, resource, proof)
+		s.prover.Wait(s.ctx, resource, proof)
 		return false
 	})
 }
@@ -66,15 +66,20 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 	}
 	began := time.Now()
 	go func() {
-		proven := wait()
+		proven, paused := wait(), false
 		if !proven {
-			s.outlast(ctx, owner, resource, began)
+			s.outlast(owner, r, began)
+		} else {
+			paused = s.outlastAction(owner)
 		}
 		s.mu.Lock()
 		s.held.change(func() { s.held.release(stalenessz.ForAction, owner, r.resource) })
 		r.ended = time.Now()
-		if !proven {
+		if !proven || paused {
 			r.asOf = time.Time{}
+		}
+		if paused {
+			delete(s.ahead, owner) // These proofs are old by now.
 		}
 		decided := r.decided
 		switch {
@@ -87,7 +92,7 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 		}
 		s.mu.Unlock()
 		if !decided {
-			s.wake(owner)
+			s.wakeAction(owner)
 		}
 	}()
 	if !again {

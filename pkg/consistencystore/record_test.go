@@ -51,8 +51,8 @@ func (deafStore) Wrote(types.NamespacedName, types.UID, schema.GroupResource, me
 func (deafStore) Deleted(types.NamespacedName, types.UID, schema.GroupResource, types.NamespacedName, types.UID) {
 }
 func (deafStore) Fenced(schema.GroupResource, string, rvtracker.Sent) {}
-func (deafStore) Recorded(types.NamespacedName, bool)                 {}
-func (deafStore) Refused(types.NamespacedName)                        {}
+func (deafStore) Recorded(types.NamespacedName, transport.Write)      {}
+func (deafStore) Failed(types.NamespacedName, transport.Write)        {}
 func (deafStore) Untracked(types.NamespacedName, types.UID)           {}
 func (deafStore) StatusFailed(types.NamespacedName)                   {}
 func (deafStore) Unsettled(types.NamespacedName, types.UID, schema.GroupResource, time.Duration) (tracked, again bool) {
@@ -85,7 +85,7 @@ func (l *listener) Fenced(resource schema.GroupResource, rv string, sent rvtrack
 	}
 }
 
-func (l *listener) Refused(types.NamespacedName) {}
+func (l *listener) Failed(types.NamespacedName, transport.Write) {}
 
 func (l *listener) Untracked(owner types.NamespacedName, ownerUID types.UID) {
 	l.calls = append(l.calls, call{owner: owner, ownerUID: ownerUID})

@@ -4,17 +4,18 @@
 package consistencystore
 
 import (
-	"context"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 const (
-	// firstPause and maxPause are for how long an owner with refused writes is not woken without a proof. It doubles with each reconcile in
+	// firstPause and maxPause are for how long an owner of which writes fail is not woken without a proof. It doubles with each reconcile in
 	// a row that had one, as the delay of a queue does.
 	firstPause = time.Second
 	maxPause   = 5 * time.Minute
@@ -22,7 +23,7 @@ const (
 	reconciling = 5 * time.Second
 )
 
-// refusals are the owners of which the server refuses writes. The queue's backoff has these tried again: an action that is put off must not
+// refusals are the owners of which writes fail. The queue's backoff has these tried again: an action that is put off must not
 // have them tried more often. The zero value is empty. All methods may be called concurrently.
 type refusals struct {
 	owners atomic.Int32 // zero in ordinary times, in which a reconcile takes no lock
@@ -31,107 +32,153 @@ type refusals struct {
 }
 
 type refusal struct {
-	tries   int       // reconciles in a row with a refused write, before the last one
-	began   time.Time // the last one
-	refused bool      // it has had a refused write
-	asked   bool      // it has put an action off
+	what   transport.Write // the last write that failed
+	at     time.Time       // when it did
+	tries  int             // reconciles in a row with a write that failed, before the last one; those that did no more than put an action off do not count
+	began  time.Time       // the last one
+	failed bool            // it has had a write that failed
+	asked  bool            // it has put an action off
+	mended bool            // a write as that which failed has succeeded
 }
 
-// note notes that a write for the owner was refused.
-func (r *refusals) note(owner types.NamespacedName) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.of[owner] == nil {
-		if r.of == nil {
-			r.of = map[types.NamespacedName]*refusal{}
-		}
-		r.of[owner] = &refusal{asked: true} // It may have done so before the write.
-		r.owners.Add(1)
-	}
-	r.of[owner].refused = true
-}
-
-// begin notes that a reconcile begins. If the last one had no refused write, the owner is as any other.
-func (r *refusals) begin(owner types.NamespacedName) {
-	if r.owners.Load() == 0 {
-		return
-	}
+// note notes that a write for the owner has failed.
+func (r *refusals) note(owner types.NamespacedName, what transport.Write) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of := r.of[owner]
-	switch {
-	case of == nil:
-	case of.refused:
-		*of = refusal{tries: of.tries + 1, began: time.Now()}
-	default:
-		r.remove(owner)
+	if of == nil {
+		if r.of == nil {
+			r.of = map[types.NamespacedName]*refusal{}
+		}
+		of = &refusal{asked: true} // It may have done so before the write.
+		r.of[owner] = of
+		r.owners.Add(1)
 	}
+	of.what, of.at, of.failed, of.mended = what, time.Now(), true, false
 }
 
-// refuses reports whether a write of the owner's reconcile has been refused.
-func (r *refusals) refuses(owner types.NamespacedName) bool {
-	if r.owners.Load() == 0 {
-		return false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.of[owner] != nil && r.of[owner].refused
+// done notes that a write for the owner has succeeded.
+func (r *refusals) done(owner types.NamespacedName, what transport.Write) {
+	r.with(owner, func(of *refusal) { of.mended = of.mended || of.what == what })
+}
+
+// begin notes that a reconcile begins. If no write failed in the last one, the owner is as any other, unless that one could do no more than put its
+// action off.
+func (r *refusals) begin(owner types.NamespacedName) {
+	r.with(owner, func(of *refusal) {
+		switch {
+		case of.failed:
+			*of = refusal{what: of.what, at: of.at, tries: of.tries + 1, began: time.Now()}
+		case of.asked && !of.mended && time.Since(of.at) < 2*maxPause:
+			*of = refusal{what: of.what, at: of.at, tries: of.tries, began: time.Now()}
+		default:
+			r.remove(owner)
+		}
+	})
+}
+
+// refuses reports whether a write of the owner's reconcile has failed.
+func (r *refusals) refuses(owner types.NamespacedName) (does bool) {
+	r.with(owner, func(of *refusal) { does = of.failed })
+	return does
 }
 
 // asks notes that the reconcile puts an action off.
 func (r *refusals) asks(owner types.NamespacedName) {
+	r.with(owner, func(of *refusal) { of.asked = true })
+}
+
+// with calls f with what is known of an owner of which writes fail, and the mutex held.
+func (r *refusals) with(owner types.NamespacedName, f func(of *refusal)) {
 	if r.owners.Load() == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if of := r.of[owner]; of != nil {
-		of.asked = true
+		f(of)
 	}
 }
 
 // forget forgets an owner.
 func (r *refusals) forget(owner types.NamespacedName) {
-	if r.owners.Load() == 0 {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.remove(owner)
+	r.with(owner, func(*refusal) { r.remove(owner) })
 }
 
 // remove forgets an owner. The mutex is held.
 func (r *refusals) remove(owner types.NamespacedName) {
-	if r.of[owner] != nil {
-		delete(r.of, owner)
-		r.owners.Add(-1)
-	}
+	delete(r.of, owner)
+	r.owners.Add(-1)
 }
 
 // pause reports whether a put-off action that has waited since then must not wake the owner yet.
-func (r *refusals) pause(owner types.NamespacedName, since time.Time) bool {
-	if r.owners.Load() == 0 {
-		return false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	of := r.of[owner]
-	if of == nil || !(of.refused && of.asked) && time.Since(of.began) >= reconciling {
-		return false
-	}
-	return time.Since(since) < min(firstPause<<min(of.tries, 20), maxPause)
-}
-
-// Refused notes that a write for the owner was refused: nothing was written.
-func (s *Store) Refused(owner types.NamespacedName) { s.refusals.note(owner) }
-
-// outlast waits, while writes for the owner are refused, until the cache is proven or the owner may be tried again.
-func (s *Store) outlast(ctx context.Context, owner types.NamespacedName, resource schema.GroupResource, since time.Time) {
-	for s.refusals.pause(owner, since) && ctx.Err() == nil {
-		proof := s.prover.Prove(ctx, resource, s.asOf(owner, time.Now(), ProofAge))
-		if proof.Fresh() {
+func (r *refusals) pause(owner types.NamespacedName, since time.Time) (paused bool) {
+	r.with(owner, func(of *refusal) {
+		if of.mended && !of.failed || !of.asked && time.Since(of.began) >= reconciling {
 			return
 		}
-		s.prover.Wait(ctx, resource, proof)
+		paused = time.Since(since) < of.pause()
+	})
+	return paused
+}
+
+// pause is for how long the owner is not woken after so many tries.
+func (of *refusal) pause() time.Duration { return min(firstPause<<min(of.tries, 20), maxPause) }
+
+// pauseAction reports whether the owner's action itself has failed, and must not be tried again yet though it is proven. Some controllers tell
+// their queue that nothing failed when all that is left to do waits for a proof, so that the queue's backoff begins anew.
+func (r *refusals) pauseAction(owner types.NamespacedName) (paused bool) {
+	r.with(owner, func(of *refusal) {
+		action := of.what.Method != http.MethodPost && of.what.Subresource != "status"
+		paused = action && !of.mended && time.Since(of.at) < of.pause()
+	})
+	return paused
+}
+
+// Failed notes that a write for the owner was refused, or that its outcome is unknown.
+func (s *Store) Failed(owner types.NamespacedName, what transport.Write) {
+	s.refusals.note(owner, what)
+}
+
+// outlast waits, while writes for the owner fail, or another pass comes anyhow, until the cache is proven, keeps lagging, or the owner may be tried again.
+func (s *Store) outlast(owner types.NamespacedName, r *putOff, since time.Time) {
+	for (s.refusals.pause(owner, since) || s.passes(r)) && s.ctx.Err() == nil {
+		proof := s.prover.Prove(s.ctx, r.resource, s.asOf(owner, time.Now(), ProofAge))
+		if proof.Fresh() || s.keepsLagging(r) {
+			return
+		}
+		s.prover.Wait(s.ctx, r.resource, proof)
 	}
+}
+
+// passes reports whether the action is one of passes, and waits still. A look at all objects in between would be for that action alone, and do all else once more.
+func (s *Store) passes(r *putOff) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.period > 0 && !r.forgotten
+}
+
+// keepsLagging reports whether the action may go on though its cache was stale each time, as caughtUp says.
+func (s *Store) keepsLagging(r *putOff) bool {
+	s.mu.Lock()
+	since, stale := r.stale[r.resource]
+	late := s.period > 0 || time.Since(since) >= lagLimit
+	s.mu.Unlock()
+	if !stale || !late {
+		return false
+	}
+	known, ok := s.prover.Known(r.resource)
+	return ok && !known.At.Before(since)
+}
+
+// outlastAction waits, while the owner's action itself fails, until it may be tried again, and reports whether it had to.
+func (s *Store) outlastAction(owner types.NamespacedName) (had bool) {
+	for s.refusals.pauseAction(owner) && s.ctx.Err() == nil {
+		had = true
+		select {
+		case <-time.After(firstPause):
+		case <-s.ctx.Done():
+		}
+	}
+	return had
 }

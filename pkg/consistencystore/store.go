@@ -5,6 +5,7 @@ package consistencystore
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 // ProofAge is how much older than a reconcile a proof of its view may be, except that of the nodes. With it, a
@@ -43,7 +45,7 @@ type Store struct {
 	reports *Reporter
 
 	tales tales
-	// refusals are the owners of which the server refuses writes.
+	// refusals are the owners of which writes fail.
 	refusals refusals
 
 	mu  sync.Mutex
@@ -72,6 +74,8 @@ type Store struct {
 	brief bool
 	// slow is when a worker last waited briefly for a proof that did not come.
 	slow time.Time
+	// period is that of passes of which none is made early for a look that is in vain, 0 if there are no such.
+	period time.Duration
 	// statuses are the tries of statuses that could not be written while an action of their owner waits; nil: the controller's queue tries them.
 	statuses map[types.NamespacedName]*statusTries
 	// unsettled are the owners' writes of unknown outcome.
@@ -138,10 +142,11 @@ func (s *Store) Fenced(resource schema.GroupResource, rv string, sent rvtracker.
 	}
 }
 
-// Recorded notes that a write for the owner was recorded, and whether it created something.
-func (s *Store) Recorded(owner types.NamespacedName, created bool) {
+// Recorded notes that a write for the owner was recorded.
+func (s *Store) Recorded(owner types.NamespacedName, what transport.Write) {
 	metrics.Recorded(s.name)
-	if created {
+	s.refusals.done(owner, what)
+	if what.Method == http.MethodPost {
 		s.unsettled.created(owner)
 	}
 }
@@ -165,6 +170,9 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 	delete(s.putOffs, owner)
 	delete(s.ahead, owner)
 	delete(s.statuses, owner)
+	if r := s.held.actionOf(owner); r != nil {
+		r.forgotten = true
+	}
 	s.mu.Unlock()
 	if s.clearUnsettled(owner, ownerUID) {
 		s.wake(owner)
@@ -182,18 +190,27 @@ func (s *Store) SeenOwnWrites(owner types.NamespacedName) bool {
 	return !untracked
 }
 
-// wake puts an owner back on its controller's queue, unless the queue's backoff will do that.
+// wake puts an owner back on its controller's queue.
 func (s *Store) wake(owner types.NamespacedName) {
-	key := queueKey(owner)
 	s.mu.Lock()
 	add := s.add
+	s.mu.Unlock()
+	if add != nil {
+		add(queueKey(owner))
+	}
+}
+
+// wakeAction is wake for an owner whose action may be tried again. If a write of its object has failed, it leaves that to the queue's backoff.
+func (s *Store) wakeAction(owner types.NamespacedName) {
+	key := queueKey(owner)
+	s.mu.Lock()
 	_, failed := s.failed[key]
 	if failed {
 		s.failed[key] = true
 	}
 	s.mu.Unlock()
-	if add != nil && !failed {
-		add(key)
+	if !failed {
+		s.wake(owner)
 	}
 }
 

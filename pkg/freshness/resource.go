@@ -5,6 +5,7 @@ package freshness
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -215,10 +216,21 @@ func (r *resource) noteLocked(f Fence) bool {
 	}
 	r.fences = slices.Insert(r.fences, i, f)
 	if len(r.fences) > maxFences {
-		// The oldest shows for how long the cache has been behind.
-		r.fences = slices.Delete(r.fences, 1, 2)
+		r.thin()
 	}
 	return true
+}
+
+// thin drops the fence without which the gap is smallest. The oldest shows for how long the cache has been behind. A cache that lags passes the others one after
+// the other, however many are taken within its lag: were those in the middle dropped first, it would pass none of them.
+func (r *resource) thin() {
+	drop, least := 0, time.Duration(math.MaxInt64)
+	for i := 1; i < len(r.fences)-1; i++ {
+		if gap := r.fences[i+1].TakenAt.Sub(r.fences[i-1].TakenAt); gap < least {
+			drop, least = i, gap
+		}
+	}
+	r.fences = slices.Delete(r.fences, drop, drop+1)
 }
 
 // wrote keeps the answer to a write as a fence, unless a fence is recent enough, or the answer proves nothing.

@@ -182,6 +182,24 @@ func TestFencesAreMany(t *testing.T) {
 	})
 }
 
+// A cache that lags passes one fence after the other, though more are taken within its lag than are kept.
+func TestACacheThatLagsPassesFences(t *testing.T) {
+	const lag, every = 10 * time.Second, 100 * time.Millisecond
+	inWorld(t, Options{}, func(w *world) {
+		for range 600 {
+			time.Sleep(every)
+			rv := w.api.write("ns/a", "uid", false)
+			time.AfterFunc(lag, func() { w.view.show(rv) })
+			_, err := w.p.Fence(w.Context(), leases)
+			require.NoError(w, err)
+		}
+		known, ok := w.p.Known(leases)
+		require.True(w, ok)
+		require.Less(w, time.Since(known.At), lag+2*time.Second)
+		time.Sleep(lag + time.Second)
+	})
+}
+
 // What the tracker knew before a fence was sent is what makes its answer evidence: a write that is made while it is under way is none.
 func TestTheTrackerGetsFences(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {

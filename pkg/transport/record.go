@@ -37,10 +37,10 @@ type Store interface {
 	Deleted(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, key types.NamespacedName, uid types.UID)
 	// Fenced says at which version a write was made, and when it was sent: whatever was committed before has a lower one.
 	Fenced(resource schema.GroupResource, rv string, sent rvtracker.Sent)
-	// Recorded says that a write was recorded, and whether it created something.
-	Recorded(owner types.NamespacedName, created bool)
-	// Refused says that the server refused a write: nothing was written.
-	Refused(owner types.NamespacedName)
+	// Recorded says that a write was recorded.
+	Recorded(owner types.NamespacedName, what Write)
+	// Failed says that a write was refused, or that nobody knows what became of it.
+	Failed(owner types.NamespacedName, what Write)
 	// Untracked says that a write could not be recorded, so that nothing waits for it.
 	Untracked(owner types.NamespacedName, ownerUID types.UID)
 	// StatusFailed says that the owner's status was not written, or that nobody knows.
@@ -48,6 +48,13 @@ type Store interface {
 	// Unsettled says that the answer to a write was lost. If the client would have sent it again after retry, the store may have
 	// the owner reconciled again in its place. It does nothing unless the write is tracked.
 	Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (tracked, again bool)
+}
+
+// Write is what kind of write a request is.
+type Write struct {
+	Method      string
+	Resource    schema.GroupResource
+	Subresource string
 }
 
 // maxSized is up to which size a body gets room because it is said to have that size, in bytes: far more than an object has.
@@ -95,11 +102,14 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := r.next.RoundTrip(req)
 	unknown := outcomeUnknown(req, resp, err)
 	refused := !unknown && (err != nil || resp.StatusCode >= http.StatusMultipleChoices)
+	consistency.Wrote(req.Context(), unknown || refused)
 	if (unknown || refused) && w.info != nil && w.info.Subresource == "status" {
 		store.StatusFailed(owner.Name)
 	}
+	if unknown || refused {
+		store.Failed(owner.Name, w.what())
+	}
 	if refused {
-		store.Refused(owner.Name)
 		return resp, err
 	}
 	if w.info == nil {
@@ -115,6 +125,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := readAll(resp.Body, resp.ContentLength)
 	_ = resp.Body.Close()
 	if err != nil {
+		store.Failed(owner.Name, w.what())
 		_ = w.lost(nil)
 		return nil, fmt.Errorf("reading the answer to %s %s: %w", req.Method, req.URL.Path, err)
 	}
@@ -122,7 +133,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := w.record(sent, resp.Header.Get("Content-Type"), body); err != nil {
 		w.unrecorded(metrics.AnswerUnreadable, err)
 	} else {
-		store.Recorded(owner.Name, req.Method == http.MethodPost)
+		store.Recorded(owner.Name, w.what())
 	}
 	return resp, nil
 }
@@ -183,6 +194,13 @@ type ownerWrite struct {
 
 func (w ownerWrite) resource() schema.GroupResource {
 	return schema.GroupResource{Group: w.info.APIGroup, Resource: w.info.Resource}
+}
+
+func (w ownerWrite) what() Write {
+	if w.info == nil {
+		return Write{Method: w.req.Method}
+	}
+	return Write{Method: w.req.Method, Resource: w.resource(), Subresource: w.info.Subresource}
 }
 
 // unrecorded says that nothing waits for the write, so that upstream's expectations stay in force.

@@ -36,6 +36,36 @@ func TestReplicasUnderLoadAreNotLowered(t *testing.T) {
 	require.Empty(t, ours.Unjustified)
 }
 
+// An autoscaler whose writes fail is tried as often as upstream tries it, every 15 s, though it waits for a proof.
+func TestAutoscalerThatWaitsAndCannotWrite(t *testing.T) {
+	const from, length = time.Minute, 30 * time.Minute
+	for _, trouble := range []schedule.Action{schedule.FailWrites, schedule.TimeOut} {
+		s := schedule.Schedule{Nodes: 2,
+			Autoscalers: []schedule.Autoscaler{{Name: "falls", Kind: "ReplicaSet", Metric: schedule.ByValue, Least: 1, Most: 9, Replicas: 6, Load: 6 * schedule.TargetLoad}},
+			Steps: []schedule.Step{
+				{At: from, Action: schedule.Broken, Target: "pods", N: 1, For: length},
+				{At: from, Action: trouble, Target: "horizontalpodautoscalers", For: length},
+				{At: from, Action: trouble, Target: "replicasets", For: length},
+				{At: from + 10*time.Second, Action: schedule.SetLoad, Target: "falls", N: 2 * schedule.TargetLoad},
+			}}
+		tried := map[arms.Arm]map[string]int{arms.Stock: {}, arms.Ours: {}}
+		for arm, n := range tried {
+			run(t, arm, s, func(line string) {
+				for _, write := range []string{"update horizontalpodautoscalers/status", "update replicasets/scale"} {
+					if strings.Contains(line, write) {
+						n[write]++
+					}
+				}
+			})
+		}
+		t.Logf("%s: %v", trouble, tried)
+		for write, n := range tried[arms.Ours] {
+			require.Greater(t, tried[arms.Stock][write], 100)
+			require.LessOrEqual(t, n, tried[arms.Stock][write]+10, write)
+		}
+	}
+}
+
 // The load falls while pods are held, for longer than replicas wait. Where they are computed from a total that is divided by what each pod is to have of it, upstream
 // reads no pods, and ours waits for no proof of them.
 func TestReplicasThatNoPodsCountForAreLoweredAtOnce(t *testing.T) {

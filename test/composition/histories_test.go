@@ -5,14 +5,19 @@ package composition
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/report"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
 )
 
@@ -113,6 +118,91 @@ func TestQuotaRefusesWhileADeletionWaits(t *testing.T) {
 			require.LessOrEqual(t, ours.Requests[owner]["update daemonsets/status"], stock.Requests[owner]["update daemonsets/status"]+12, "two for each reconcile that fails")
 		})
 	}
+}
+
+// So is each write that fails, whatever it is, and whether it was refused or nobody knows what became of it: it is not what waits for a proof that has it tried
+// again. That may be the write itself, which is tried once it is proven, and fails.
+func TestWritesFailWhileADeletionWaits(t *testing.T) {
+	const length = 30 * time.Minute
+	at := func(steps ...schedule.Step) (out []schedule.Step) {
+		for _, step := range steps {
+			step.At += time.Minute
+			step.For = length
+			out = append(out, step)
+		}
+		return out
+	}
+	slow := func(resource string) schedule.Step {
+		return schedule.Step{Action: schedule.SlowReads, Target: resource, Delay: 5 * time.Second}
+	}
+	tooMany := schedule.Step{At: time.Second, Action: schedule.Scale, Target: "owner", N: 1}
+	for name, tc := range map[string]struct {
+		kind, write string
+		steps       []schedule.Step
+	}{
+		"a DaemonSet's pods, of which nobody knows": {"DaemonSet", "create pods", append(at(schedule.Step{Action: schedule.Broken, Target: "nodes", N: 1}, schedule.Step{Action: schedule.TimeOut, Target: "pods"},
+			schedule.Step{At: 2 * time.Second, Action: schedule.Relabel, Target: "owner", N: 2}), schedule.Step{At: 20 * time.Second, Action: schedule.Relabel, Target: "owner", N: 1, For: 41 * time.Second})},
+		"a DaemonSet's status, of which nobody knows": {"DaemonSet", "update daemonsets/status", at(schedule.Step{Action: schedule.Broken, Target: "nodes", N: 1},
+			schedule.Step{Action: schedule.TimeOut, Target: "daemonsets"}, schedule.Step{Action: schedule.Relabel, Target: "owner", N: 2})},
+		"a ReplicaSet's status, of which nobody knows":  {"ReplicaSet", "update replicasets/status", at(schedule.Step{Action: schedule.Broken, Target: "pods", N: 1}, schedule.Step{Action: schedule.TimeOut, Target: "replicasets"}, tooMany)},
+		"a StatefulSet's status, of which nobody knows": {"StatefulSet", "update statefulsets/status", at(schedule.Step{Action: schedule.Broken, Target: "pods", N: 1}, schedule.Step{Action: schedule.TimeOut, Target: "statefulsets"}, tooMany)},
+		"a CronJob's Jobs, which a quota refuses":       {"CronJob", "create jobs", at(schedule.Step{Action: schedule.Unprovable}, schedule.Step{Action: schedule.Refuse, Target: "owner"})},
+		"a Deployment's scale-down, which a webhook refuses": {"Deployment", "update replicasets",
+			at(slow("deployments"), slow("replicasets"), slow("pods"), schedule.Step{Action: schedule.FailWrites, Target: "replicasets"}, tooMany)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := schedule.Schedule{Nodes: 3, Owners: []schedule.Owner{{Kind: tc.kind, Name: "owner", Replicas: 4}}, Steps: tc.steps}
+			if tc.kind == "CronJob" {
+				s.Owners, s.CronJobs = nil, []schedule.CronJob{{Name: "owner", Policy: "Forbid", Keep: 2}}
+			}
+			owner := model.Owner{Kind: tc.kind, NamespacedName: types.NamespacedName{Namespace: traffic.Namespace, Name: "owner"}}
+			stock, ours := run(t, arms.Stock, s, nil).Requests[owner][tc.write], run(t, arms.Ours, s, nil).Requests[owner][tc.write]
+			t.Logf("%s: stock %d, ours %d", tc.write, stock, ours)
+			require.Greater(t, stock, 10)
+			require.LessOrEqual(t, ours, stock*5/4+20, "some twelve pauses, of up to 5 min, and two status writes for each")
+		})
+	}
+}
+
+// While pod garbage collection waits to delete ended pods it looks at all no more often: one that it deletes again and again, as a finalizer keeps it, is
+// deleted as often as by upstream.
+func TestPodGCLooksNoMoreOftenWhileItWaits(t *testing.T) {
+	const length = 30 * time.Minute
+	deleted := map[arms.Arm]int{}
+	for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+		synctest.Test(t, func(t *testing.T) {
+			server, f, tr, manager := start(t, arm, schedule.Schedule{Nodes: 3, Ended: 1, Tenants: []schedule.Tenant{{Name: tenant, Pods: 6, Hard: 20}}})
+			server.Observe = func(_ model.Truth, r *model.Request, done bool) {
+				if done && r.Resource == model.Pods && r.Verb == "delete" {
+					deleted[arm]++
+				}
+			}
+			endedPods := func() (n int) {
+				server.Look(func(truth model.Truth) { n = podsOf(truth, ended) })
+				return n
+			}
+			time.Sleep(time.Minute)
+			stuck := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "stuck", Finalizers: []string{"example.com/kept"}}}
+			stuck.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{"none"}}}}},
+			}}}
+			server.Create(model.Pods, stuck)
+			server.Delete(model.Pods, tenant, stuck.Name, nil)
+			f.Do(schedule.Step{Action: schedule.Unprovable, For: length}, tr.After)
+			tr.Do(schedule.Step{Action: schedule.EndPods, Target: tenant, N: 4})
+			time.Sleep(length - time.Second)
+			if arm == arms.Ours {
+				require.Len(t, manager.Waits(), 1)
+				require.Equal(t, 4, endedPods())
+			}
+			time.Sleep(5 * time.Second)
+			require.LessOrEqual(t, endedPods(), 1, "once there are proofs again")
+			require.Empty(t, manager.Waits())
+		})
+	}
+	t.Logf("deletions: %v", deleted)
+	require.Greater(t, deleted[arms.Stock], 80)
+	require.LessOrEqual(t, deleted[arms.Ours], deleted[arms.Stock]+5)
 }
 
 // A pod that turns unready reaches its owner's status as soon as upstream's, and no proof is asked for it.

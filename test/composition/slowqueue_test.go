@@ -136,6 +136,17 @@ func TestDeletionBehindLateEvents(t *testing.T) {
 			t.Run(kind+", "+late, func(t *testing.T) { try(t, kind, 5, late, change, 2*time.Second) })
 		}
 	}
+	t.Run("pods that change all the time", func(t *testing.T) {
+		s := schedule.Schedule{Nodes: 4, Settle: time.Minute, Owners: []schedule.Owner{{Kind: "DaemonSet", Name: "owner"}}, Steps: []schedule.Step{
+			{At: time.Minute, Action: schedule.Late, Target: "pods", Delay: lag, For: 3 * time.Minute},
+			{At: time.Minute, Action: schedule.Flap, Target: "owner", Delay: 500 * time.Millisecond, For: 3 * time.Minute},
+			{At: 90 * time.Second, Action: schedule.Relabel, Target: "owner", N: 2},
+		}}
+		owner := validate.Owners(s)[0]
+		excess := run(t, arms.Ours, s, nil).Excess[owner]
+		require.NotEmpty(t, excess)
+		require.Less(t, excess[0].For, 35*time.Second, "each reconcile asks for a proof, and there are several in a second")
+	})
 	t.Run("more pods than are read", func(t *testing.T) {
 		try(t, "ReplicaSet", 120, "pods", schedule.Step{Action: schedule.Scale, N: 119}, lag+6*time.Second)
 	})

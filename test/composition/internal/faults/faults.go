@@ -31,7 +31,7 @@ func New(server *model.Server) *Faults { return &Faults{server: server} }
 // Do begins what a step says, and has after end it. It reports whether the step is a fault.
 func (f *Faults) Do(s schedule.Step, after func(time.Duration, func())) bool {
 	switch s.Action {
-	case schedule.Refuse, schedule.Webhook, schedule.FailWrites, schedule.Broken, schedule.Throttle, schedule.SlowWrites, schedule.SlowReads, schedule.LostAnswer, schedule.Unprovable:
+	case schedule.Refuse, schedule.Webhook, schedule.FailWrites, schedule.TimeOut, schedule.Broken, schedule.Throttle, schedule.SlowWrites, schedule.SlowReads, schedule.LostAnswer, schedule.Unprovable:
 		f.mu.Lock()
 		f.now = append(f.now, s)
 		f.mu.Unlock()
@@ -89,6 +89,10 @@ func (f *Faults) Fate(r *model.Request) (fate model.Fate) {
 		case schedule.FailWrites:
 			if hit && r.Write() {
 				fate.Refusal = webhookDown()
+			}
+		case schedule.TimeOut:
+			if hit && r.Write() {
+				fate.Refusal = model.Refuse(http.StatusInternalServerError, metav1.StatusReasonUnknown, "etcdserver: request timed out", 0)
 			}
 		case schedule.Broken:
 			if hit && (r.Verb == "list" || r.Verb == "watch") {

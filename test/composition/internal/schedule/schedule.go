@@ -36,6 +36,7 @@ const (
 	Refuse     Action = "refuse"      // creations of the owner's pods are refused with 403
 	Webhook    Action = "webhook"     // creations of the owner's pods fail with 500
 	FailWrites Action = "fail-writes" // writes fail with 500, as of an admission webhook that is down
+	TimeOut    Action = "time-out"    // writes are answered with 500, as of an etcd that is too slow, and nobody knows what became of them
 	Broken     Action = "broken"      // lists and watches are answered with 429 and Retry-After of N seconds
 	Throttle   Action = "throttle"    // all requests are answered with 429 and Retry-After of N seconds
 	SlowWrites Action = "slow-writes" // writes take Delay before the server sees them
