@@ -106,7 +106,9 @@ func (*Store) followedStore(f *followed) (cache.Store, bool) {
 // Reading implements what consistency.WithReading asks for.
 func (s *Store) Reading(key string) consistency.Pass {
 	s.mu.Lock()
-	delete(s.failed, key)
+	if f := s.failed[key]; f != nil {
+		f.since, f.left = false, false
+	}
 	of := s.waiting[key]
 	ahead := slices.Collect(maps.Keys(of))
 	for _, owner := range ahead {
@@ -188,12 +190,7 @@ func (r *reading) Wrote(failed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if failed {
-		if s.failed == nil {
-			s.failed = map[string]bool{}
-		}
-		if _, known := s.failed[r.key]; !known {
-			s.failed[r.key] = false
-		}
+		s.fails(r.key)
 		return
 	}
 	r.wrote = true
@@ -202,23 +199,63 @@ func (r *reading) Wrote(failed bool) {
 	}
 }
 
+// failure is what is known of an object of which writes fail. Each value that woke the object would cause one more try, and double the queue's backoff.
+type failure struct {
+	// since says that one has failed since the object was last read, and left that a wake was left out since.
+	since, left bool
+	// tries are the readings in a row that had one, but for those that could do no more than wait, and at is when the last had its.
+	tries int
+	at    time.Time
+}
+
+// fails notes that a write of the object with this key has failed. mu must be held.
+func (s *Store) fails(key string) {
+	if s.failed == nil {
+		s.failed = map[string]*failure{}
+	}
+	f := s.failed[key]
+	if f == nil {
+		f = &failure{}
+		s.failed[key] = f
+	}
+	if !f.since {
+		f.since = true
+		f.tries++
+	}
+	f.at = time.Now()
+}
+
+// pauses reports whether the value must not wake its object yet: the queue's backoff after its last failure is not over. A reading that does no more than wait,
+// as one that follows the failure at once, does not end it.
+func (s *Store) pauses(owner types.NamespacedName, r *putOff) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.failed[queueKey(owner)]
+	return f != nil && !r.forgotten && time.Since(f.at) < min(statusRetry<<min(f.tries, 20), maxPause)
+}
+
 // wakeLeft is for an object of which no write has failed after all: values may wake it again, and it makes up for a wake that was left out.
 func (s *Store) wakeLeft(key string) {
 	s.mu.Lock()
-	add, left := s.add, s.failed[key]
+	add, f := s.add, s.failed[key]
 	delete(s.failed, key)
 	s.mu.Unlock()
-	if left && add != nil {
+	if f != nil && f.left && add != nil {
 		add(key)
 	}
 }
 
 // Undecided implements what consistency.Forget asks for.
 func (s *Store) Undecided(key string) bool {
-	s.wakeLeft(key) // The controller ignores the failure.
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Contains(slices.Collect(maps.Values(s.waiting[key])), true)
+	undecided := slices.Contains(slices.Collect(maps.Values(s.waiting[key])), true)
+	f := s.failed[key]
+	ends := f != nil && (f.since || !undecided) // Else the controller does not ignore the failure: it has yet to try again.
+	s.mu.Unlock()
+	if ends {
+		s.wakeLeft(key)
+	}
+	return undecided
 }
 
 // ownerOf is the name under which a value of the object with this key waits.

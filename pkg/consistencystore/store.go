@@ -67,9 +67,8 @@ type Store struct {
 	// waiting are the values that wait, by the key of their object on the controller's queue, and whether they have waited since the
 	// object was last read.
 	waiting map[string]map[types.NamespacedName]bool
-	// failed are the keys of objects of which a write has failed since they were last read, and whether a wake was left out since: each value
-	// that woke its object would cause one more try, and double the queue's backoff.
-	failed map[string]bool
+	// failed are the keys of objects of which writes fail.
+	failed map[string]*failure
 	// brief says that a worker waits only briefly for proofs, because many owners are due at the same moment.
 	brief bool
 	// slow is when a worker last waited briefly for a proof that did not come.
@@ -204,12 +203,13 @@ func (s *Store) wake(owner types.NamespacedName) {
 func (s *Store) wakeAction(owner types.NamespacedName) {
 	key := queueKey(owner)
 	s.mu.Lock()
-	_, failed := s.failed[key]
-	if failed {
-		s.failed[key] = true
+	f := s.failed[key]
+	leave := f != nil && f.since
+	if leave {
+		f.left = true
 	}
 	s.mu.Unlock()
-	if !failed {
+	if !leave {
 		s.wake(owner)
 	}
 }

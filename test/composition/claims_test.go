@@ -4,11 +4,13 @@
 package composition
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
 )
@@ -39,6 +41,26 @@ func TestNoClaimForAPodThatHasEnded(t *testing.T) {
 	const create = "create resourceclaims"
 	require.Greater(t, stock.Claiming[create], 1)
 	require.Equal(t, 1, ours.Claiming[create], "the one that it had when it ran")
+}
+
+// Claims whose reservations cannot be dropped, as an admission webhook is down, are tried as often as by upstream, though what is no longer needed is read
+// live each time, as nothing can be proven.
+func TestReservationsThatCannotBeDropped(t *testing.T) {
+	const from, length = time.Minute, 30 * time.Minute
+	s := schedule.Schedule{Nodes: 2, Steps: []schedule.Step{
+		{At: from, Action: schedule.Unprovable, For: length},
+		{At: from, Action: schedule.FailWrites, Target: "resourceclaims", For: length},
+	}}
+	for i := range 6 {
+		name := fmt.Sprint("claimer-", i)
+		s.Claimers = append(s.Claimers, schedule.Claimer{Name: name, Shared: []int{0, 1}})
+		s.Steps = append(s.Steps, schedule.Step{At: from + time.Second + time.Duration(i)*300*time.Millisecond, Action: schedule.EndClaimer, Target: name})
+	}
+	const update = "update resourceclaims/status"
+	stock, ours := run(t, arms.Stock, s, nil).Claiming[update], run(t, arms.Ours, s, nil).Claiming[update]
+	t.Logf("%s: stock %d, ours %d", update, stock, ours)
+	require.Greater(t, stock, 30)
+	require.LessOrEqual(t, ours, stock*5/4+20)
 }
 
 // Random histories of pods that claim devices: ours takes none of a pod that needs it, and releases as soon.
