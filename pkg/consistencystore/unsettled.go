@@ -7,10 +7,12 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
@@ -66,6 +68,10 @@ func (s *Store) checkUnsettled(owner types.NamespacedName) error {
 	if o == nil {
 		return nil
 	}
+	if s.gone(owner, o.uid) {
+		s.settled(owner) // Nothing is made for it any more, and another of its name waits for no write of its.
+		return nil
+	}
 	followed := s.follow(o)
 	for resource, h := range o.lost {
 		if proof, ok := s.prover.Known(resource); ok && followed && !proof.At.Before(h.asOf) && !o.notBefore.After(time.Now()) {
@@ -81,6 +87,26 @@ func (s *Store) checkUnsettled(owner types.NamespacedName) error {
 		return &heldError{owner: owner, hold: *h}
 	}
 	return nil
+}
+
+// gone reports whether the cache of the controller's own resource has no such owner, or another one of its name. Its controller may be told of that only by a
+// reconcile, which the owner must be ready for.
+func (s *Store) gone(owner types.NamespacedName, uid types.UID) bool {
+	kind, known := kinds[s.name]
+	if !known {
+		return false
+	}
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	store, ok := s.caches[plural.GroupResource()].(rvtracker.Store)
+	if !ok {
+		return false
+	}
+	item, exists, err := store.GetByKey(key(owner))
+	if err != nil || !exists {
+		return err == nil
+	}
+	has, err := meta.Accessor(item)
+	return err == nil && has.GetUID() != uid
 }
 
 // follow reports whether a write that was sent after the owner's last loss has succeeded; without leader election it returns true. The

@@ -194,6 +194,36 @@ func TestTheOutcomeOfAWriteCannotBeProven(t *testing.T) {
 	})
 }
 
+// An owner that is made again under the name of one whose answers were lost does not wait for what became of the writes of that.
+func TestAnOwnerDoesNotWaitForTheWritesOfItsPredecessor(t *testing.T) {
+	for _, kind := range []string{"StatefulSet", "ReplicaSet", "DaemonSet", "Job", "ReplicationController"} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := schedule.Owner{Kind: kind, Name: "owner", Replicas: 3}
+				server, f, tr, manager := start(t, arms.Ours, schedule.Schedule{Nodes: 3, Owners: []schedule.Owner{o}})
+				time.Sleep(time.Minute)
+				f.Do(schedule.Step{Action: schedule.Unprovable, For: time.Hour}, tr.After)
+				f.Do(schedule.Step{Action: schedule.TimeOut, Target: "pods", For: 5 * time.Second}, tr.After)
+				tr.Do(schedule.Step{Action: schedule.Scale, Target: "owner", N: 5})
+				tr.Do(schedule.Step{Action: schedule.DeletePod, Target: "owner"})
+				time.Sleep(10 * time.Second)
+				require.NotEmpty(t, manager.Waits())
+				tr.Remove(o)
+				time.Sleep(5 * time.Second)
+				tr.Make(o)
+				began := time.Now()
+				for made := false; !made; {
+					time.Sleep(100 * time.Millisecond)
+					server.Look(func(truth model.Truth) {
+						made = truth.Get(traffic.Kinds[kind], traffic.Namespace, "owner") != nil && podsOf(truth, runs("owner")) >= 2
+					})
+				}
+				require.Less(t, time.Since(began), 10*time.Second)
+			})
+		})
+	}
+}
+
 // A DaemonSet that surges makes the new pods beside the old ones as soon as stock, though it has a pod that has to wait to be deleted from another node; but no more
 // than it may have too many while the old ones have to wait, too.
 func TestADaemonSetSurgesWhileADeletionWaits(t *testing.T) {

@@ -222,6 +222,62 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "unknown-pause", Protection: "nor a write of which nobody knows what became", File: "pkg/transport/record.go",
+			Old: "if unknown || refused {",
+			New: "if refused {",
+		},
+		Package: "test/composition", Test: "TestWritesFailWhileADeletionWaits",
+	},
+	{
+		Mutant: Mutant{
+			Name: "action-pause", Protection: "nor itself, if it fails once it is proven", File: "pkg/consistencystore/putoff.go",
+			Old: "paused = s.outlastAction(owner)",
+			New: "paused = false",
+		},
+		Package: "test/composition", Test: "TestWritesFailWhileADeletionWaits",
+	},
+	{
+		Mutant: Mutant{
+			Name: "value-pause", Protection: "a value whose write failed is left to the queue's backoff though a look comes between that only waits", File: "pkg/consistencystore/refused.go",
+			Old: "s.pauses(owner, r) ||",
+			New: "s.pauses(owner, r) && false ||",
+		},
+		Package: "test/composition", Test: "TestReservationsThatCannotBeDropped",
+	},
+	{
+		Mutant: Mutant{
+			Name: "autoscaler-pause", Protection: "an autoscaler whose write failed is left to its period", File: "pkg/transport/record.go",
+			Old: "consistency.Wrote(req.Context(), unknown || refused)",
+			New: "consistency.Wrote(req.Context(), false)",
+		},
+		Package: "test/composition", Test: "TestAutoscalerThatWaitsAndCannotWrite",
+	},
+	{
+		Mutant: Mutant{
+			Name: "early-pass", Protection: "pod garbage collection looks early only once the cache is proven", File: "pkg/consistencystore/refused.go",
+			Old: "return s.period > 0 && !r.forgotten",
+			New: "return s.period < 0 && !r.forgotten",
+		},
+		Package: "test/composition", Test: "TestPodGCLooksNoMoreOftenWhileItWaits",
+	},
+	{
+		Mutant: Mutant{
+			Name: "predecessor", Protection: "an owner waits for no lost write of another that had its name", File: "pkg/consistencystore/unsettled.go",
+			Old: "if s.gone(owner, o.uid) {",
+			New: "if s.gone(owner, o.uid) && false {",
+		},
+		Package: "test/composition", Test: "TestAnOwnerDoesNotWaitForTheWritesOfItsPredecessor",
+	},
+	{
+		Mutant: Mutant{
+			Name: "even-fences", Protection: "a cache that lags passes one fence after the other, however many are taken within its lag", File: "pkg/freshness/resource.go",
+			Old: "gap < least {",
+			New: "gap < least && i == 1 {",
+		},
+		Package: "pkg/freshness", Test: "TestACacheThatLagsPassesFences",
+	},
+	{
+		Mutant: Mutant{
 			Name: "revision-limit", Protection: "an owner waits for a revision that it has written for a limited time", File: "pkg/rvtracker/safety.go",
 			Old: "return limited && (why == whyWrite",
 			New: "return limited && false && (why == whyWrite",
