@@ -8,7 +8,7 @@ import "slices"
 // Leaks returns mutants that leak. The soak has to find each; none of them changes what controllers do.
 func Leaks() []Mutant { return slices.Clone(leaks) }
 
-const recorded = `func (s *Store) Recorded(owner types.NamespacedName, created bool) {
+const recorded = `func (s *Store) Recorded(owner types.NamespacedName, what transport.Write) {
 	metrics.Recorded(s.name)
 `
 

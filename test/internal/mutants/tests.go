@@ -222,7 +222,7 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "unknown-pause", Protection: "nor a write of which nobody knows what became", File: "pkg/transport/record.go",
+			Name: "unknown-pause", Protection: "an action that is put off does not have a write of unknown outcome tried more often than the queue does", File: "pkg/transport/record.go",
 			Old: "if unknown || refused {",
 			New: "if refused {",
 		},
@@ -230,7 +230,7 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "action-pause", Protection: "nor itself, if it fails once it is proven", File: "pkg/consistencystore/putoff.go",
+			Name: "action-pause", Protection: "an action that fails once it is proven is tried no more often than the queue does", File: "pkg/consistencystore/putoff.go",
 			Old: "paused = s.outlastAction(owner)",
 			New: "paused = false",
 		},
