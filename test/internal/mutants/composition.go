@@ -142,7 +142,7 @@ func composition() []Tested {
 		{Package: compositionTests, Test: "TestRegressions/quota-fails-while-values-wait.json", Mutant: Mutant{
 			Name: "backoff-values", Protection: "a value that has waited does not try a write again before its queue's backoff does", File: "pkg/consistencystore/store.go",
 			Old: "if !leave {",
-			New: "if leave || !leave {",
+			New: "if leave || !leave {", Also: "value-pause",
 		}},
 		{Package: compositionTests, Test: "TestEndpointsThatAreNotSeen", Mutant: Mutant{
 			Name: "lagging", Protection: "a Service whose slices or Endpoints the cache lags behind is looked at again once it does not", File: "pkg/consistencystore/lagging.go",
