@@ -22,7 +22,7 @@ type Mutant struct {
 	Protection string
 	// File, from the root of the checkout, has Old exactly once; New comes in its place.
 	File, Old, New string
-	// Also names another mutant, of another file, that would hide what this one takes away: its edit is made as well.
+	// Also names another mutant, of another file, that would hide what this one takes away: its edit is made as well, and those that it names.
 	Also string
 }
 
@@ -56,10 +56,19 @@ func (m Mutant) Apply(root string) ([]byte, error) {
 
 // Files are those that are edited.
 func (m Mutant) Files() []string {
-	if m.Also == "" {
-		return []string{m.File}
+	var files []string
+	for _, edit := range m.edits() {
+		files = append(files, edit.File)
 	}
-	return []string{m.File, m.also().File}
+	return files
+}
+
+// edits are the mutant and all that go with it.
+func (m Mutant) edits() []Mutant {
+	if m.Also == "" {
+		return []Mutant{m}
+	}
+	return append([]Mutant{m}, m.also().edits()...)
 }
 
 // also is the other mutant, of a scenario or of a test.
@@ -77,11 +86,8 @@ func (m Mutant) Overlay(root, dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return "", err
 	}
-	edits, replace := []Mutant{m}, map[string]string{}
-	if m.Also != "" {
-		edits = append(edits, m.also())
-	}
-	for _, edit := range edits {
+	replace := map[string]string{}
+	for _, edit := range m.edits() {
 		content, err := edit.Apply(root)
 		if err != nil {
 			return "", err
