@@ -89,11 +89,6 @@ func composition() []Tested {
 			Old: "			ec.enqueueReplaced(logger, old, updated)\n",
 			New: "",
 		}},
-		{Package: compositionTests, Test: "TestRegressions/claim-refused-between-waits.json", Mutant: Mutant{
-			Name: "backoff-resourceclaim", Protection: "a claim that waits keeps the backoff of its refused writes", File: controllers + "util/consistency/reading.go",
-			Old: "s.Undecided(key) {",
-			New: "s.Undecided(key) && false {", Also: "backoff-values",
-		}},
 		{Package: compositionTests, Test: "TestRegressions/claim-decided-by-the-server-while-it-is-held.json", Mutant: Mutant{
 			Name: "decided-resourceclaim", Protection: "a claim that a live read has decided does not come back when its wait ends", File: "pkg/consistencystore/decide.go",
 			Old: "		wait.decided = true\n",
