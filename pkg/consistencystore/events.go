@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
@@ -61,9 +62,11 @@ func (r *Reporter) Report(ctx context.Context, w rvtracker.Wait, awaits string) 
 		waited, w.Resource, w.SeenRV, awaits, cause)
 }
 
-// putOff reports an action of an owner that was put off for more than a minute. The log has it since it was put off.
+// putOff reports an action of an owner that was put off for more than a minute. The log has it since it was put off. A value waits under
+// the key of its object, so the owner is read from that.
 func (r *Reporter) putOff(controller string, owner consistency.Owner, waited time.Duration, resource schema.GroupResource, why string) {
-	r.event(controller, owner.Name, owner.UID, "A deletion or another disruptive action has been put off for %s: the controller's cache of %s is not proven fresh: %s",
+	namespace, name, _ := cache.SplitMetaNamespaceKey(queueKey(owner.Name))
+	r.event(controller, types.NamespacedName{Namespace: namespace, Name: name}, owner.UID, "A deletion or another disruptive action has been put off for %s: the controller's cache of %s is not proven fresh: %s",
 		waited.Round(time.Second), resource, why)
 }
 

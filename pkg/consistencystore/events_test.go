@@ -12,6 +12,8 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
@@ -66,6 +68,32 @@ func TestAnActionThatIsPutOffForLongHasAnEvent(t *testing.T) {
 			})
 		})
 	}
+}
+
+// about notes the objects that events are about.
+type about struct {
+	record.EventRecorder
+	objects []runtime.Object
+}
+
+func (a *about) Eventf(object runtime.Object, _, _, _ string, _ ...any) {
+	a.objects = append(a.objects, object)
+}
+
+// The event of a value that waits is on its object, which a server finds by it: an autoscaler waits under its key on the queue.
+func TestTheEventOfAValueIsOnItsObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		events := &about{}
+		store, queue := readingStore(t.Context(), &verdicts{of: map[schema.GroupResource]freshness.Proof{pods: stale}})
+		store.name, store.reports = "horizontalpodautoscaler", NewReporter(events)
+		for began := time.Now(); time.Since(began) < 2*reportAfter; {
+			ctx := consistency.WithReading(t.Context(), store, "ns/a")
+			ctx = consistency.WithOwner(ctx, store, types.NamespacedName{Namespace: "ns", Name: "a"}, "uid")
+			require.Error(t, consistency.ProvePass(ctx, "", pods))
+			require.Equal(t, "ns/a", <-queue)
+		}
+		require.Equal(t, []runtime.Object{&corev1.ObjectReference{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler", Namespace: "ns", Name: "a", UID: "uid"}}, events.objects)
+	})
 }
 
 func TestTheLogNamesAFewOfManyWithoutAnswers(t *testing.T) {

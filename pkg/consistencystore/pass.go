@@ -108,7 +108,8 @@ func (p *pass) Prove(ctx context.Context, action string, resources ...schema.Gro
 	if _, known := p.views[action]; !known {
 		p.views[action] = p.viewOf()
 	}
-	owner := consistency.Owner{Store: p.store, Name: types.NamespacedName{Name: action}, View: p.views[action]}
+	of, _ := consistency.OwnerFrom(ctx)
+	owner := consistency.Owner{Store: p.store, Name: types.NamespacedName{Name: action}, UID: of.UID, View: p.views[action]}
 	p.mu.Unlock()
 	if err := p.store.ProveFresh(consistency.WithOwnerView(ctx, owner), resources...); err != nil {
 		return err
