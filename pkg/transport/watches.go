@@ -124,7 +124,7 @@ func (w *Watches) End(ctx context.Context, resource schema.GroupVersionResource,
 		case b.relists:
 			purpose = "Ended a new watch that is stalled as well; the informer relists"
 		case n > 1 && b.bytes.Load() == 0:
-			purpose = "Ended a new watch that is stalled as well; the informer opens another one, since other watches bring nothing, either"
+			purpose = "Ended a new watch that is stalled as well; the informer opens another one, since no other watch has brought what the cache lacks"
 		}
 		klog.FromContext(ctx).Info(purpose, "resource", resource,
 			"silent", now.Sub(b.lastRead()).Round(time.Millisecond), "open", now.Sub(b.opened).Round(time.Millisecond),
