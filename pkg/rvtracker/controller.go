@@ -22,7 +22,6 @@ type Controller struct {
 	list    []*Source
 	plain   []*Source // those that have to be polled
 	wake    func(types.NamespacedName)
-	limits  map[schema.GroupResource]Limits // of waits for own writes; nil: there is none
 
 	table *ownerTable
 	// busy counts owners with records, and what blocks all owners: zero means that every owner is ready.
@@ -35,6 +34,8 @@ type Controller struct {
 	parkedFor     tally
 	parkedCounted tally // as Metrics last had it
 	demands       []demand
+	// limits are of waits for own writes; nil: there is none.
+	limits map[schema.GroupResource]Limits
 }
 
 // ForController registers the stores that a controller reads and returns its
