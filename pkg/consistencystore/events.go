@@ -25,13 +25,13 @@ const StaleCacheReason = "StaleCache"
 // kinds are the kinds of the controllers' owners, by the names under which the seam asks for stores.
 var kinds = map[string]schema.GroupVersionKind{
 	cronJob:                   {Group: "batch", Version: "v1", Kind: "CronJob"},
-	"daemonset":               {Group: "apps", Version: "v1", Kind: "DaemonSet"},
+	daemonSetStore:            {Group: "apps", Version: "v1", Kind: "DaemonSet"},
 	"deployment":              {Group: "apps", Version: "v1", Kind: "Deployment"},
 	"horizontalpodautoscaler": {Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
 	"job":                     {Group: "batch", Version: "v1", Kind: "Job"},
 	"replicaset":              {Group: "apps", Version: "v1", Kind: "ReplicaSet"},
 	"replicationcontroller":   {Version: "v1", Kind: "ReplicationController"},
-	"statefulset":             {Group: "apps", Version: "v1", Kind: "StatefulSet"},
+	statefulSetStore:          {Group: "apps", Version: "v1", Kind: "StatefulSet"},
 }
 
 // Reporter records on an object, and in the log unless enough others are there, for what it waits (gap 18).

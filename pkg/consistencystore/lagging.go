@@ -15,16 +15,19 @@ type lagging struct {
 	add func(key string)
 
 	mu sync.Mutex
-	// keys has, of those that lag, what tells whether they still do.
-	keys map[string]func() bool
+	// keys are those that lag.
+	keys map[string]*lag
 }
+
+// lag is of one key. It is another one each time that the key is found to lag.
+type lag struct{ still func() bool }
 
 // Lagging implements what consistency.NewLagging asks for.
 func (s *Store) Lagging(informer cache.SharedInformer, keyOf func(obj any) string, add func(key string)) consistency.Lagging {
 	if !s.Proves() {
 		return nil
 	}
-	l := &lagging{add: add, keys: map[string]func() bool{}}
+	l := &lagging{add: add, keys: map[string]*lag{}}
 	seen := func(obj any) {
 		if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = deleted.Obj
@@ -39,7 +42,7 @@ func (s *Store) Lagging(informer cache.SharedInformer, keyOf func(obj any) strin
 func (l *lagging) Lags(key string, lags bool, still func() bool) bool {
 	l.mu.Lock()
 	if lags {
-		l.keys[key] = still
+		l.keys[key] = &lag{still}
 	} else {
 		delete(l.keys, key)
 	}
@@ -54,13 +57,18 @@ func (l *lagging) Lags(key string, lags bool, still func() bool) bool {
 // would fail, and be one of those after which the queue drops it.
 func (l *lagging) seen(key string) {
 	l.mu.Lock()
-	still := l.keys[key]
-	caughtUp := still != nil && !still()
-	if caughtUp {
+	lags := l.keys[key]
+	l.mu.Unlock()
+	if lags == nil || lags.still() { // Without the lock: it looks at all objects of the namespace.
+		return
+	}
+	l.mu.Lock()
+	last := l.keys[key] == lags
+	if last {
 		delete(l.keys, key)
 	}
 	l.mu.Unlock()
-	if caughtUp {
+	if last {
 		l.add(key)
 	}
 }

@@ -54,7 +54,6 @@ func (deafStore) Fenced(schema.GroupResource, string, rvtracker.Sent) {}
 func (deafStore) Recorded(types.NamespacedName, transport.Write)      {}
 func (deafStore) Failed(types.NamespacedName, transport.Write)        {}
 func (deafStore) Untracked(types.NamespacedName, types.UID)           {}
-func (deafStore) StatusFailed(types.NamespacedName)                   {}
 func (deafStore) Unsettled(types.NamespacedName, types.UID, schema.GroupResource, time.Duration) (tracked, again bool) {
 	return false, false
 }

@@ -32,7 +32,7 @@ type refusals struct {
 }
 
 type refusal struct {
-	what   transport.Write // the last write that failed
+	what   transport.Write // the last write that failed, or an action that did, even if another write failed after it
 	at     time.Time       // when it did
 	tries  int             // reconciles in a row with a write that failed, before the last one; those that did no more than put an action off do not count
 	began  time.Time       // the last one
@@ -54,7 +54,15 @@ func (r *refusals) note(owner types.NamespacedName, what transport.Write) {
 		r.of[owner] = of
 		r.owners.Add(1)
 	}
-	of.what, of.at, of.failed, of.mended = what, time.Now(), true, false
+	if !of.failed || isAction(what) || !isAction(of.what) {
+		of.what = what
+	}
+	of.at, of.failed, of.mended = time.Now(), true, false
+}
+
+// isAction reports whether a write may be one that needs a proof: a deletion, or an update such as a scale-down. Patches are of finalizers and labels.
+func isAction(what transport.Write) bool {
+	return what.Method == http.MethodDelete || what.Method == http.MethodPut && what.Subresource != "status"
 }
 
 // done notes that a write for the owner has succeeded.
@@ -129,14 +137,16 @@ func (of *refusal) pause() time.Duration { return min(firstPause<<min(of.tries, 
 // their queue that nothing failed when all that is left to do waits for a proof, so that the queue's backoff begins anew.
 func (r *refusals) pauseAction(owner types.NamespacedName) (paused bool) {
 	r.with(owner, func(of *refusal) {
-		action := of.what.Method != http.MethodPost && of.what.Subresource != "status"
-		paused = action && !of.mended && time.Since(of.at) < of.pause()
+		paused = isAction(of.what) && !of.mended && time.Since(of.at) < of.pause()
 	})
 	return paused
 }
 
 // Failed notes that a write for the owner was refused, or that its outcome is unknown.
 func (s *Store) Failed(owner types.NamespacedName, what transport.Write) {
+	if what.Subresource == "status" && !s.refusals.refuses(owner) { // Otherwise the owner comes back for the write that was refused before.
+		s.retryStatus(owner)
+	}
 	s.refusals.note(owner, what)
 }
 

@@ -24,13 +24,9 @@ type statusTries struct {
 	pending bool
 }
 
-// StatusFailed has an owner come back soon whose status could not be written while an action of it waits for a proof: its controller then leaves the
-// queue alone. The queue's backoff is not for that: each time that the owner comes back for its action, and fails, would double it. If another write
-// was refused before, the owner comes back for that.
-func (s *Store) StatusFailed(owner types.NamespacedName) {
-	if s.refusals.refuses(owner) {
-		return
-	}
+// retryStatus has an owner come back soon whose status could not be written while an action of it waits for a proof: its controller then leaves the
+// queue alone. The queue's backoff is not for that: each time that the owner comes back for its action, and fails, would double it.
+func (s *Store) retryStatus(owner types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.statuses == nil || s.held.actionOf(owner) == nil {

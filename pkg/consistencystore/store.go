@@ -145,8 +145,13 @@ func (s *Store) Fenced(resource schema.GroupResource, rv string, sent rvtracker.
 func (s *Store) Recorded(owner types.NamespacedName, what transport.Write) {
 	metrics.Recorded(s.name)
 	s.refusals.done(owner, what)
-	if what.Method == http.MethodPost {
+	switch {
+	case what.Method == http.MethodPost:
 		s.unsettled.created(owner)
+	case what.Subresource == "status" && s.statuses != nil:
+		s.mu.Lock()
+		delete(s.statuses, owner)
+		s.mu.Unlock()
 	}
 }
 

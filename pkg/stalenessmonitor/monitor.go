@@ -56,7 +56,7 @@ type Metrics interface {
 	Watched(resource schema.GroupVersionResource)
 	// Unwatched: its informer is gone, or the server does not serve it any more.
 	Unwatched(resource schema.GroupVersionResource)
-	// Probed: a probe has ended after latency. outcome is a State, or the freshness.Reason why it
+	// Probed: a probe has ended. outcome is a State, or the freshness.Reason why it
 	// found none.
 	Probed(resource schema.GroupVersionResource, outcome string)
 	// Entered: the cache's state has changed.

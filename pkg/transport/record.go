@@ -43,8 +43,6 @@ type Store interface {
 	Failed(owner types.NamespacedName, what Write)
 	// Untracked says that a write could not be recorded, so that nothing waits for it.
 	Untracked(owner types.NamespacedName, ownerUID types.UID)
-	// StatusFailed says that the owner's status was not written, or that nobody knows.
-	StatusFailed(owner types.NamespacedName)
 	// Unsettled says that the answer to a write was lost. If the client would have sent it again after retry, the store may have
 	// the owner reconciled again in its place. It does nothing unless the write is tracked.
 	Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (tracked, again bool)
@@ -103,9 +101,6 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	unknown := outcomeUnknown(req, resp, err)
 	refused := !unknown && (err != nil || resp.StatusCode >= http.StatusMultipleChoices)
 	consistency.Wrote(req.Context(), unknown || refused)
-	if (unknown || refused) && w.info != nil && w.info.Subresource == "status" {
-		store.StatusFailed(owner.Name)
-	}
 	if unknown || refused {
 		store.Failed(owner.Name, w.what())
 	}

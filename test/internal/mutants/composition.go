@@ -141,13 +141,13 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestEndpointsThatAreNotSeen", Mutant: Mutant{
 			Name: "lagging", Protection: "a Service whose slices or Endpoints the cache lags behind is looked at again once it does not", File: "pkg/consistencystore/lagging.go",
-			Old: "	if caughtUp {\n		l.add(key)",
-			New: "	if caughtUp && false {\n		l.add(key)",
+			Old: "	if last {\n		l.add(key)",
+			New: "	if last && false {\n		l.add(key)",
 		}},
 		{Package: "pkg/consistencystore", Test: "TestAKeyThatLagsForSeveralComesBackForTheLast", Mutant: Mutant{
 			Name: "lagging-all", Protection: "a Service whose slices come one by one is looked at again when the last is seen, and not before", File: "pkg/consistencystore/lagging.go",
-			Old: "still != nil && !still()",
-			New: "still != nil",
+			Old: "if lags == nil || lags.still() {",
+			New: "if lags == nil {",
 		}},
 		{Package: compositionTests, Test: "TestServiceWhoseSlicesAreSeenOneByOne", Mutant: Mutant{
 			Name: "lagging-forgets", Protection: "what has failed because the cache lagged behind a Service's slices prolongs no backoff after that", File: controllers + "endpointslice/lagging.go",

@@ -278,6 +278,22 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "paused-action", Protection: "a deletion that is proven does not wait for another write that fails", File: "pkg/consistencystore/refused.go",
+			Old: "paused = isAction(of.what) && ",
+			New: "paused = ",
+		},
+		Package: "pkg/consistencystore", Test: "TestOnlyAnActionThatFailsIsPausedOnceItIsProven",
+	},
+	{
+		Mutant: Mutant{
+			Name: "status-written", Protection: "a status that was written at last ends the backoff of those that were not", File: "pkg/consistencystore/store.go",
+			Old: "		delete(s.statuses, owner)\n		s.mu.Unlock()\n",
+			New: "		s.mu.Unlock()\n",
+		},
+		Package: "pkg/consistencystore", Test: "TestAStatusThatWasWrittenIsForgotten",
+	},
+	{
+		Mutant: Mutant{
 			Name: "revision-limit", Protection: "an owner waits for a revision that it has written for a limited time", File: "pkg/rvtracker/safety.go",
 			Old: "return limited && (why == whyWrite",
 			New: "return limited && false && (why == whyWrite",

@@ -1,0 +1,98 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
+)
+
+// An action that fails itself is tried again after a pause though its proof has come. Another write that fails, such as that of a finalizer, delays
+// no action that is proven: upstream's would not wait for it either.
+func TestOnlyAnActionThatFailsIsPausedOnceItIsProven(t *testing.T) {
+	const proof = 3 * time.Second
+	deletion := transport.Write{Method: http.MethodDelete, Resource: pods}
+	finalizer := transport.Write{Method: http.MethodPatch, Resource: pods}
+	for name, c := range map[string]struct {
+		failed []transport.Write
+		paused bool
+	}{
+		"a deletion":                  {[]transport.Write{deletion}, true},
+		"a scale-down":                {[]transport.Write{{Method: http.MethodPut, Resource: schema.GroupResource{Group: "apps", Resource: "replicasets"}}}, true},
+		"a deletion, and a finalizer": {[]transport.Write{deletion, finalizer}, true},
+		"a finalizer":                 {[]transport.Write{finalizer}, false},
+		"a creation":                  {[]transport.Write{{Method: http.MethodPost, Resource: pods}}, false},
+		"a status":                    {[]transport.Write{{Method: http.MethodPut, Resource: nodes, Subresource: "status"}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cache := slowCache{&busyCache{takes: proof, turn: make(chan struct{}, 1)}}
+				store := newStore(rvtracker.New(rvtracker.Options{}), "job", map[schema.GroupResource]consistency.LastSyncRVGetter{pods: cache})
+				store.ctx, store.prover = t.Context(), cache
+				queue := make(chan string, 9)
+				store.OnReady(func(key string) { queue <- key })
+				owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+				for range 6 {
+					require.NoError(t, store.EnsureReady(owner))
+					for _, what := range c.failed {
+						store.Failed(owner, what)
+					}
+				}
+				began := time.Now()
+				require.Error(t, consistency.ProveFresh(consistency.WithOwner(t.Context(), store, owner, "uid"), store, pods))
+				require.Equal(t, "ns/owner", <-queue)
+				if c.paused {
+					require.Greater(t, time.Since(began), 5*proof)
+				} else {
+					require.InDelta(t, proof.Seconds(), time.Since(began).Seconds(), 0.1)
+				}
+			})
+		})
+	}
+}
+
+// A status that could not be written is tried again soon, also if another one has failed often earlier in the same wait, and was written at last.
+func TestAStatusThatWasWrittenIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reached := version("5")
+		store := newStore(rvtracker.New(rvtracker.Options{}), daemonSetStore, map[schema.GroupResource]consistency.LastSyncRVGetter{pods: &reached})
+		store.ctx, store.prover, store.statuses = t.Context(), &script{nodes: down, release: make(chan struct{})}, map[types.NamespacedName]*statusTries{}
+		queue := make(chan string, 9)
+		store.OnReady(func(key string) { queue <- key })
+		owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+		status := transport.Write{Method: http.MethodPut, Resource: schema.GroupResource{Group: "apps", Resource: "daemonsets"}, Subresource: "status"}
+		proven, prove := context.WithCancel(t.Context())
+		defer func() { prove(); synctest.Wait() }()
+		store.await(t.Context(), owner, &putOff{hold: hold{resource: pods, proof: freshness.Proof{Outcome: freshness.Unknown}}}, func() bool {
+			<-proven.Done()
+			return true
+		})
+		fails := func() time.Duration {
+			began := time.Now()
+			require.NoError(t, store.EnsureReady(owner))
+			store.Failed(owner, status)
+			require.Equal(t, "ns/owner", <-queue)
+			return time.Since(began)
+		}
+		var last time.Duration
+		for range 10 {
+			last = fails()
+		}
+		require.Greater(t, last, time.Second)
+		store.Recorded(owner, status)
+		require.Equal(t, statusRetry, fails())
+	})
+}
