@@ -168,7 +168,7 @@ func (t *Tracker) letGo(s *Source, now time.Time, message string, due func(r *re
 		}
 	}
 	if abandoned > loggedOwners {
-		t.info("Reconciling more objects, likewise", "owners", abandoned-loggedOwners, "resource", s.resource.String())
+		t.info("Reconciling more objects before their caches have what they waited for", "owners", abandoned-loggedOwners, "resource", s.resource.String())
 	}
 }
 
