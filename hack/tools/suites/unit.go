@@ -119,7 +119,7 @@ func (p *unitPackage) String() string {
 const unitHead = `
 ## Unit tests
 
-The packages that a patch touches, unmodified, by ` + "`make upstream-unit`" + `, which is part of ` + "`make test`" + ` and fails with the first test that fails. What replaces the stores
+The packages that a patch touches, unmodified but for three tests that ` + "`hack/test-upstream-unit.sh`" + ` adds to or mends, by ` + "`make upstream-unit`" + `, which is part of ` + "`make test`" + ` and fails with the first test that fails. What replaces the stores
 is said in [development](development.md#upstreams-tests-with-the-gates-on-and-off). Packages of client-go know no gates of this project: they run with AtomicFIFO on, and off.
 
 `
