@@ -128,9 +128,19 @@ func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (rec
 // worker of a busy queue, and a count or a latency of one run says little: a rule counts if two of three runs break it.
 func violations(t *testing.T, s schedule.Schedule) []validate.Violation {
 	t.Helper()
+	return violationsAnd(t, s, nil)
+}
+
+// violationsAnd is violations, and adds the first of the runs to the tail.
+func violationsAnd(t *testing.T, s schedule.Schedule, tail *validate.Tail) []validate.Violation {
+	t.Helper()
 	compare := func() []validate.Violation {
-		stock := run(t, arms.Stock, s, nil)
-		return validate.Compare(s, stock, run(t, arms.Ours, s, nil))
+		stock, ours := run(t, arms.Stock, s, nil), run(t, arms.Ours, s, nil)
+		if tail != nil {
+			tail.Add(s, stock, ours)
+			tail = nil
+		}
+		return validate.Compare(s, stock, ours)
 	}
 	found := compare()
 	for runs := 1; len(found) > 0 && runs < 3; runs++ {

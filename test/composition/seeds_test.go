@@ -60,10 +60,11 @@ func TestSeeds(t *testing.T) {
 	}
 	first, n := number(t, "FIRST", firstSeed), number(t, "SEEDS", 0)
 	began, ran, failed := time.Now(), uint64(0), 0
+	var tail validate.Tail
 	for ; n > 0 && ran < n || n == 0 && time.Since(began) < unitTime; ran++ {
 		s := schedule.Draw(first + ran)
 		began := time.Now()
-		found := violations(t, s)
+		found := violationsAnd(t, s, &tail)
 		if testing.Verbose() {
 			fmt.Printf("seed %d: %s in %s\n", s.Seed, s.End()+s.Settle, time.Since(began).Round(time.Millisecond))
 		}
@@ -80,7 +81,10 @@ func TestSeeds(t *testing.T) {
 		}
 		smaller(t, s, found)
 	}
-	t.Logf("%d seeds from %d in %s, %d failed", ran, first, time.Since(began).Round(time.Second), failed)
+	for _, v := range tail.Judge() {
+		t.Errorf("all from seed %d to seed %d:\nworse: %s", first, first+ran-1, v)
+	}
+	t.Logf("%d seeds from %d in %s, %d failed\n%s", ran, first, time.Since(began).Round(time.Second), failed, &tail)
 }
 
 // smaller saves what is left of a history that fails once it is made smaller.

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// requestTime is what an undisturbed request takes, watchTime an event on its way to a watch.
-	requestTime = 2 * time.Millisecond
-	watchTime   = 3 * time.Millisecond
+	// RequestTime is what an undisturbed request takes, WatchTime an event on its way to a watch.
+	RequestTime = 2 * time.Millisecond
+	WatchTime   = 3 * time.Millisecond
 	// progressEvery is how often the watch cache of a quiet resource learns how far the store is.
 	progressEvery = time.Minute
 )
@@ -107,7 +107,7 @@ func (s *Server) RoundTrip(req *http.Request) (*http.Response, error) {
 	if s.Fate != nil {
 		fate = s.Fate(r)
 	}
-	if err := sleep(ctx, requestTime+fate.Before); err != nil {
+	if err := sleep(ctx, RequestTime+fate.Before); err != nil {
 		return nil, err
 	}
 	body, err := s.serve(ctx, r, fate)

@@ -150,7 +150,7 @@ func (w *stream) fill(now time.Time) (wait time.Duration, more bool) {
 	}
 	for w.next < len(w.st.log) {
 		c := w.st.log[w.next]
-		if due := c.at.Add(watchTime + w.st.late); now.Before(due) {
+		if due := c.at.Add(WatchTime + w.st.late); now.Before(due) {
 			return w.until(now, due.Sub(now)), true
 		}
 		w.next++

@@ -19,7 +19,7 @@ import (
 const (
 	claimTemplate = "devices"
 	// retryTime is how soon what is to be made again is tried again while the last of its name is there.
-	retryTime = scheduleTime
+	retryTime = ScheduleTime
 )
 
 // allocated is the device that all claims get.
@@ -109,7 +109,7 @@ func (t *Traffic) changedClaim(old, now model.Object) {
 	_, claim := now.(*resourcev1.ResourceClaim)
 	_, pod := now.(*corev1.Pod)
 	if claim || pod {
-		t.After(scheduleTime, t.scheduleClaims)
+		t.After(ScheduleTime, t.scheduleClaims)
 	}
 	if _, pod := old.(*corev1.Pod); pod && now == nil || claim && old == nil {
 		t.After(collectTime, t.collectClaims)
@@ -150,7 +150,7 @@ func (t *Traffic) scheduleClaims() {
 				c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: w.pod.Name, UID: w.pod.UID})
 			})
 		}
-		t.After(scheduleTime, func() {
+		t.After(ScheduleTime, func() {
 			if t.reserved(w.pod) {
 				t.change(w.pod, func(p *corev1.Pod) { p.Spec.NodeName = t.nodes[1].name })
 			}

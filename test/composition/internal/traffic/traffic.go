@@ -30,7 +30,7 @@ const (
 	// Namespace is where owners and pods are.
 	Namespace = "default"
 
-	scheduleTime = 20 * time.Millisecond
+	ScheduleTime = 20 * time.Millisecond
 	startTime    = time.Second
 	stopTime     = 500 * time.Millisecond
 	jobTime      = 20 * time.Second
@@ -225,7 +225,7 @@ func (t *Traffic) Changed(old, now model.Object) {
 	}
 	if _, node := now.(*corev1.Node); node && !t.ended.Load() {
 		for _, schedule := range t.unscheduled {
-			t.After(scheduleTime, schedule)
+			t.After(ScheduleTime, schedule)
 		}
 		t.unscheduled = nil
 	}
@@ -249,7 +249,7 @@ func (t *Traffic) Changed(old, now model.Object) {
 		}
 		t.n[owner]++
 		number := t.n[owner] + len(owner)
-		t.After(scheduleTime, func() { t.schedule(pod, number) })
+		t.After(ScheduleTime, func() { t.schedule(pod, number) })
 	case pod.Spec.NodeName != "" && (was == nil || was.Spec.NodeName == ""):
 		if late := t.lateness(pod); late > 0 {
 			t.After(startTime, func() {

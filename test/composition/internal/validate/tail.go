@@ -1,0 +1,88 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package validate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
+)
+
+const (
+	// moreTail is what ours may have more of a healthy owner's p99. A reconcile waits for the event of a write of its own, or for a proof: a request and an
+	// event. What is then seen first may be what the scheduler did meanwhile. A Deployment's change passes two controllers.
+	moreTail = 2 * (model.RequestTime + model.WatchTime + traffic.ScheduleTime)
+	// leastOfTail is of how many times the slowest says something. Of fewer than 100 it is p99.
+	leastOfTail = 20
+)
+
+// Tail has how long what no fault touches took on both arms, in many histories, by rule.
+type Tail struct{ stock, ours map[string][]time.Duration }
+
+// Add adds the healthy owners of a history.
+func (t *Tail) Add(s schedule.Schedule, stock, ours Record) {
+	if t.stock == nil {
+		t.stock, t.ours = map[string][]time.Duration{}, map[string][]time.Duration{}
+	}
+	for i, owner := range Owners(s) {
+		if s.Touched(s.Owners[i]) == 0 && !stock.roomier(owner.Namespace) {
+			addTail(t.stock, owner, stock)
+			addTail(t.ours, owner, ours)
+		}
+	}
+}
+
+func addTail(to map[string][]time.Duration, owner model.Owner, r Record) {
+	add := func(rule string, spans []Span) {
+		for _, span := range spans {
+			if !span.Open {
+				to[rule] = append(to[rule], span.For)
+			}
+		}
+	}
+	add("deletion latency", r.Excess[owner])
+	if owner.Kind == "Job" {
+		// Upstream's controller collects a Job's changes for a second, which would hide those of the others. How long its pods take is
+		// chance, see Compare.
+		add("status latency of Jobs", r.Untold[owner])
+		return
+	}
+	add("status latency", r.Untold[owner])
+	add("pods latency", without(r.Undone[owner], r.Backoff[owner]))
+}
+
+// Judge says where ours is slower than stock.
+func (t *Tail) Judge() (out []Violation) {
+	for rule, stock := range t.stock {
+		ours := t.ours[rule]
+		if min(len(stock), len(ours)) < leastOfTail {
+			continue
+		}
+		if is, was := p99(ours), p99(stock); is > was+moreTail {
+			out = append(out, Violation{"p99", fmt.Sprintf("%s of healthy owners: %s of %d, stock %s of %d", rule, is, len(ours), was, len(stock))})
+		}
+	}
+	slices.SortFunc(out, func(a, b Violation) int { return cmp.Compare(a.Text, b.Text) })
+	return out
+}
+
+// String is for logs.
+func (t *Tail) String() (out string) {
+	for _, rule := range []string{"status latency", "status latency of Jobs", "pods latency", "deletion latency"} {
+		out += fmt.Sprintf("%s of healthy owners, p99: %s of %d, stock %s of %d\n", rule, p99(t.ours[rule]), len(t.ours[rule]), p99(t.stock[rule]), len(t.stock[rule]))
+	}
+	return out
+}
+
+func p99(times []time.Duration) time.Duration {
+	if len(times) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(times))[(len(times)*99+99)/100-1].Round(time.Millisecond)
+}
