@@ -57,6 +57,11 @@ func addTail(to map[string][]time.Duration, owner model.Owner, r Record) {
 	add("pods latency", without(r.Undone[owner], r.Backoff[owner]))
 }
 
+// Judged says whether there was enough to judge.
+func (t *Tail) Judged() bool {
+	return min(len(t.stock["status latency"]), len(t.ours["status latency"])) >= leastOfTail
+}
+
 // Judge says where ours is slower than stock.
 func (t *Tail) Judge() (out []Violation) {
 	for rule, stock := range t.stock {

@@ -42,6 +42,9 @@ func TestTail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var tail Tail
 			tail.Add(c.schedule, record(c.n, 0, 0), record(c.n, c.slow, c.took))
+			if few := c.n < leastOfTail || len(c.schedule.Steps) > 0; tail.Judged() == few {
+				t.Errorf("judged: %t", !few)
+			}
 			if found := tail.Judge(); (len(found) > 0) != c.worse {
 				t.Errorf("%v, want some: %t", found, c.worse)
 			}
