@@ -209,12 +209,12 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 	}
 	j.looksUp(r)
 	j.throttle(r)
-	j.slow[r.Owner] = j.slow[r.Owner].with(r)
-	j.backoff(r)
 	owner := r.Owner
 	if byPodGC(r) {
 		owner = podGCOwner
 	}
+	j.slow[owner] = j.slow[owner].with(r)
+	j.backoff(r)
 	if clearsEviction(r) || !r.Write() || r.Resource == model.Events || owner.Name == "" && owner != podGCOwner {
 		return
 	}
@@ -361,13 +361,16 @@ func (j *Judge) judgePod(truth model.Truth, r *model.Request) {
 		return
 	}
 	pod := object.(*corev1.Pod)
-	since := r.Sent.Add(-j.decided)
+	owner, since := r.Owner, r.Sent.Add(-j.decided)
+	if byPodGC(r) {
+		owner = podGCOwner // A pass deletes one pod after the other.
+	}
+	if c := j.slow[owner]; r.Sent.Sub(c.end) < slack {
+		since = c.start.Add(-j.decided)
+	}
 	if byPodGC(r) {
 		j.judgePodGC(truth, r, pod, since)
 		return
-	}
-	if c := j.slow[r.Owner]; r.Sent.Sub(c.end) < slack {
-		since = c.start.Add(-j.decided)
 	}
 	late := r.Arrived.Sub(j.began).Round(time.Millisecond)
 	if evicts {
