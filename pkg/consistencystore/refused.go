@@ -39,6 +39,7 @@ type refusal struct {
 	failed bool            // it has had a write that failed
 	asked  bool            // it has put an action off
 	mended bool            // a write as that which failed has succeeded
+	parked bool            // the store has refused the owner, or put an action of it off, since a write failed
 }
 
 // note notes that a write for the owner has failed.
@@ -57,7 +58,18 @@ func (r *refusals) note(owner types.NamespacedName, what transport.Write) {
 	if !of.failed || isAction(what) || !isAction(of.what) {
 		of.what = what
 	}
-	of.at, of.failed, of.mended = time.Now(), true, false
+	of.at, of.failed, of.mended, of.parked = time.Now(), true, false, false
+}
+
+// parks notes that the owner waits to be woken.
+func (r *refusals) parks(owner types.NamespacedName) {
+	r.with(owner, func(of *refusal) { of.parked = true })
+}
+
+// wentOn reports whether the owner did not wait to be woken, and a write of it has failed since: the queue's backoff has it tried again.
+func (r *refusals) wentOn(owner types.NamespacedName) (does bool) {
+	r.with(owner, func(of *refusal) { does = of.failed && !of.parked })
+	return does
 }
 
 // isAction reports whether a write may be one that needs a proof: a deletion, or an update such as a scale-down. Patches are of finalizers and labels.

@@ -64,6 +64,31 @@ func TestOnlyAnActionThatFailsIsPausedOnceItIsProven(t *testing.T) {
 	}
 }
 
+// A CronJob that went on without what it waits for, and of which a write has failed since, is left to the queue's backoff. One that was refused, or put off,
+// after that write is woken.
+func TestAnOwnerThatWentOnIsLeftToTheBackoff(t *testing.T) {
+	owner, creation := types.NamespacedName{Namespace: "ns", Name: "owner"}, transport.Write{Method: http.MethodPost, Resource: pods}
+	for _, controller := range []string{cronJob, "job"} {
+		store := newStore(rvtracker.New(rvtracker.Options{}), controller, nil)
+		store.ctx, store.brief = t.Context(), controller == cronJob
+		woken := 0
+		store.OnReady(func(string) { woken++ })
+		store.wake(owner)
+		require.Equal(t, 1, woken, "no write of it failed")
+		store.Failed(owner, creation)
+		store.wake(owner)
+		require.Equal(t, controller != cronJob, woken == 2, controller)
+		woken = 0
+		store.refusals.parks(owner)
+		store.wake(owner)
+		require.Equal(t, 1, woken, "it was refused after that write")
+		store.Failed(owner, creation)
+		require.NoError(t, store.EnsureReady(owner))
+		store.wake(owner)
+		require.Equal(t, 2, woken, "it is reconciled, and may wait at its end")
+	}
+}
+
 // A status that could not be written is tried again soon, also if another one has failed often earlier in the same wait, and was written at last.
 func TestAStatusThatWasWrittenIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
