@@ -114,7 +114,6 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 			continue
 		}
 		metrics.Unproven(s.name, resource, string(proof.Outcome))
-		s.refusals.parks(owner.Name)
 		switch {
 		case slow:
 			s.wasSlow()
@@ -149,7 +148,6 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 	}
 	if len(open) > 0 && early == nil && time.Since(began.at) > ProofAge {
 		// What was read is now older than a proof may be.
-		s.refusals.parks(owner.Name)
 		s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
 		s.wakeAction(owner.Name)
 		began.unproven = &UnprovenError{Owner: owner.Name, Proof: replies[open[0]].proof, parked: true, again: true}

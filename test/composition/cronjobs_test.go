@@ -74,10 +74,12 @@ func TestCronJobCannotRunForLong(t *testing.T) {
 func TestCronJobOfWhoseJobsNobodyKnows(t *testing.T) {
 	const outage = 30 * time.Minute
 	for name, fault := range map[string]schedule.Step{
-		"nothing can be proven":       {Action: schedule.Unprovable},
-		"CronJobs cannot be proven":   {Action: schedule.Broken, Target: "cronjobs", N: 1},
-		"Jobs cannot be proven":       {Action: schedule.Broken, Target: "jobs", N: 1},
-		"proofs of CronJobs are slow": {Action: schedule.SlowReads, Target: "cronjobs", Delay: time.Second},
+		"nothing can be proven":      {Action: schedule.Unprovable},
+		"CronJobs cannot be proven":  {Action: schedule.Broken, Target: "cronjobs", N: 1},
+		"Jobs cannot be proven":      {Action: schedule.Broken, Target: "jobs", N: 1},
+		"lists of CronJobs take 1 s": {Action: schedule.SlowReads, Target: "cronjobs", Delay: time.Second},
+		"lists of CronJobs take 3 s": {Action: schedule.SlowReads, Target: "cronjobs", Delay: 3 * time.Second},
+		"lists of CronJobs take 5 s": {Action: schedule.SlowReads, Target: "cronjobs", Delay: 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fault.At, fault.For = 115*time.Second, outage
