@@ -19,6 +19,8 @@ const (
 	// a row that had one, as the delay of a queue does.
 	firstPause = time.Second
 	maxPause   = 5 * time.Minute
+	// goesOnAfter is for how long a CronJob waits before it is read from the server: patience of its controller.
+	goesOnAfter = 2 * time.Second
 	// reconciling is for how long it may be unknown what a reconcile asks for.
 	reconciling = 5 * time.Second
 )
@@ -39,6 +41,7 @@ type refusal struct {
 	failed bool            // it has had a write that failed
 	asked  bool            // it has put an action off
 	mended bool            // a write as that which failed has succeeded
+	looked time.Time       // the first reconcile since a write failed, zero if there was none
 }
 
 // note notes that a write for the owner has failed.
@@ -57,7 +60,23 @@ func (r *refusals) note(owner types.NamespacedName, what transport.Write) {
 	if !of.failed || isAction(what) || !isAction(of.what) {
 		of.what = what
 	}
-	of.at, of.failed, of.mended = time.Now(), true, false
+	of.at, of.failed, of.mended, of.looked = time.Now(), true, false, time.Time{}
+}
+
+// looks notes that the owner is to be reconciled, and waits if the store refuses it or puts an action of it off.
+func (r *refusals) looks(owner types.NamespacedName) {
+	r.with(owner, func(of *refusal) {
+		if of.looked.IsZero() {
+			of.looked = time.Now()
+		}
+	})
+}
+
+// wentOn reports whether the owner, of which a write has failed, does not wait to be woken, since its controller waits only briefly: then the queue's
+// backoff has it tried again, or its controller goes on without the store.
+func (r *refusals) wentOn(owner types.NamespacedName) (does bool) {
+	r.with(owner, func(of *refusal) { does = of.looked.IsZero() || time.Since(of.looked) >= goesOnAfter })
+	return does
 }
 
 // isAction reports whether a write may be one that needs a proof: a deletion, or an update such as a scale-down. Patches are of finalizers and labels.
@@ -76,9 +95,9 @@ func (r *refusals) begin(owner types.NamespacedName) {
 	r.with(owner, func(of *refusal) {
 		switch {
 		case of.failed:
-			*of = refusal{what: of.what, at: of.at, tries: of.tries + 1, began: time.Now()}
+			*of = refusal{what: of.what, at: of.at, tries: of.tries + 1, began: time.Now(), looked: of.looked}
 		case of.asked && !of.mended && time.Since(of.at) < 2*maxPause:
-			*of = refusal{what: of.what, at: of.at, tries: of.tries, began: time.Now()}
+			*of = refusal{what: of.what, at: of.at, tries: of.tries, began: time.Now(), looked: of.looked}
 		default:
 			r.remove(owner)
 		}

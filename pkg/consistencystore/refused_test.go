@@ -64,6 +64,36 @@ func TestOnlyAnActionThatFailsIsPausedOnceItIsProven(t *testing.T) {
 	}
 }
 
+// A CronJob of which a write has failed is woken if it has waited for less time than after which its controller goes on by itself. Else it is left to the
+// queue's backoff, and to its controller.
+func TestAnOwnerThatWentOnIsLeftToTheBackoff(t *testing.T) {
+	owner, creation := types.NamespacedName{Namespace: "ns", Name: "owner"}, transport.Write{Method: http.MethodPost, Resource: pods}
+	for _, controller := range []string{cronJob, "job"} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newStore(rvtracker.New(rvtracker.Options{}), controller, nil)
+			store.ctx, store.brief = t.Context(), controller == cronJob
+			woken := 0
+			store.OnReady(func(string) { woken++ })
+			wakes := func() bool {
+				before := woken
+				store.wake(owner)
+				return woken > before
+			}
+			require.True(t, wakes(), "no write of it failed")
+			store.Failed(owner, creation)
+			require.Equal(t, controller != cronJob, wakes(), controller)
+			require.NoError(t, store.EnsureReady(owner))
+			store.refusals.asks(owner)
+			require.True(t, wakes(), "it is reconciled, and waits at its end")
+			time.Sleep(goesOnAfter - time.Millisecond)
+			require.NoError(t, store.EnsureReady(owner))
+			require.True(t, wakes())
+			time.Sleep(time.Millisecond)
+			require.Equal(t, controller != cronJob, wakes(), "%s went on", controller)
+		})
+	}
+}
+
 // A status that could not be written is tried again soon, also if another one has failed often earlier in the same wait, and was written at last.
 func TestAStatusThatWasWrittenIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

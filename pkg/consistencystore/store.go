@@ -90,6 +90,7 @@ func (s *Store) OnReady(add func(key string)) {
 
 // EnsureReady returns nil if the owner may be reconciled; see rvtracker.Controller.
 func (s *Store) EnsureReady(owner types.NamespacedName) error {
+	s.refusals.looks(owner)
 	if err := s.gate(owner); err != nil {
 		return err
 	}
@@ -194,8 +195,12 @@ func (s *Store) SeenOwnWrites(owner types.NamespacedName) bool {
 	return !untracked
 }
 
-// wake puts an owner back on its controller's queue.
+// wake puts an owner back on its controller's queue. A CronJob waits only briefly, and is synced then by a live read. If writes of that fail, the end of
+// the wait must not have it tried again before the queue's backoff does.
 func (s *Store) wake(owner types.NamespacedName) {
+	if s.brief && s.refusals.wentOn(owner) {
+		return
+	}
 	s.mu.Lock()
 	add := s.add
 	s.mu.Unlock()

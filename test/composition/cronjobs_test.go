@@ -69,6 +69,32 @@ func TestCronJobCannotRunForLong(t *testing.T) {
 	}
 }
 
+// So is one whose Jobs are made or not, and nobody knows, while nothing can be proven: it is synced by live reads then, and the end of its wait for a proof
+// does not have it tried again besides.
+func TestCronJobOfWhoseJobsNobodyKnows(t *testing.T) {
+	const outage = 30 * time.Minute
+	for name, fault := range map[string]schedule.Step{
+		"nothing can be proven":      {Action: schedule.Unprovable},
+		"CronJobs cannot be proven":  {Action: schedule.Broken, Target: "cronjobs", N: 1},
+		"Jobs cannot be proven":      {Action: schedule.Broken, Target: "jobs", N: 1},
+		"lists of CronJobs take 1 s": {Action: schedule.SlowReads, Target: "cronjobs", Delay: time.Second},
+		"lists of CronJobs take 3 s": {Action: schedule.SlowReads, Target: "cronjobs", Delay: 3 * time.Second},
+		"lists of CronJobs take 5 s": {Action: schedule.SlowReads, Target: "cronjobs", Delay: 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fault.At, fault.For = 115*time.Second, outage
+			s := schedule.Schedule{Nodes: 2, Monitor: true, Settle: time.Minute, CronJobs: []schedule.CronJob{{Name: "cronjob", Policy: "Forbid"}},
+				Steps: []schedule.Step{{At: fault.At, Action: schedule.TimeOut, Target: "jobs", For: outage}, fault}}
+			owner := model.Owner{Kind: "CronJob", NamespacedName: types.NamespacedName{Namespace: traffic.Namespace, Name: "cronjob"}}
+			stock, ours := both(t, s)
+			t.Logf("creations of Jobs: stock %d, ours %d", stock.Requests[owner]["create jobs"], ours.Requests[owner]["create jobs"])
+			require.Greater(t, stock.Requests[owner]["create jobs"], 10)
+			require.LessOrEqual(t, ours.Requests[owner]["create jobs"], stock.Requests[owner]["create jobs"]+5)
+			require.GreaterOrEqual(t, len(ours.Runs[owner]), len(stock.Runs[owner]))
+		})
+	}
+}
+
 // A CronJob whose Job was made though the answer was lost, shortly before its next minute, does not run beside it, and does not forget it: it is looked
 // up, as upstream finds it by trying again at once. For the cache of Jobs shows it only after that minute.
 func TestCronJobFindsTheJobWhoseAnswerWasLost(t *testing.T) {

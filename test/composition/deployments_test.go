@@ -5,11 +5,18 @@ package composition
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
 )
 
@@ -48,4 +55,77 @@ func TestDeploymentThatRecreatesUnseenPods(t *testing.T) {
 	require.NotEmpty(t, stock.Unjustified)
 	require.Equal(t, "revisions", stock.Unjustified[0].Rule)
 	require.Empty(t, ours.Unjustified)
+}
+
+// A Deployment whose scale-down waits for a proof has pods of a new template meanwhile, as many as it may have besides. All of them come as soon as there is a
+// proof, also if the answers to these writes are that.
+func TestADeploymentRollsWhileItsScaleDownWaits(t *testing.T) {
+	const wanted, surge, length = 9, 3, 3 * time.Minute
+	rolls(t, wanted, func(t *testing.T, arm arms.Arm, server *model.Server, do func(schedule.Step)) {
+		model.Change(server, model.Deployments, traffic.Namespace, "owner", func(d *appsv1.Deployment) {
+			d.Spec.Strategy.RollingUpdate.MaxSurge = new(intstr.FromInt32(surge))
+		})
+		do(schedule.Step{Action: schedule.Unprovable, For: length})
+		do(schedule.Step{Action: schedule.Scale, Target: "owner", N: wanted})
+		time.Sleep(2 * time.Second)
+		do(schedule.Step{Action: schedule.Roll, Target: "owner"})
+		for range 10 {
+			time.Sleep(100 * time.Millisecond)
+			require.LessOrEqual(t, lookAt(server, stays), wanted+surge)
+		}
+		require.GreaterOrEqual(t, lookAt(server, rolled("owner")), wanted+surge-(wanted+1), "%s: new pods", arm)
+	})
+}
+
+// A Deployment whose scale-down waits for a proof, and leaves no room for pods of a new template, has its status written no more often than stock's: when it
+// changes, and not whenever it is looked at what waits.
+func TestADeploymentsStatusIsLeftAloneWhileItsScaleDownWaits(t *testing.T) {
+	const wanted, length = 4, 3 * time.Minute
+	writes := rolls(t, wanted, func(t *testing.T, arm arms.Arm, server *model.Server, do func(schedule.Step)) {
+		do(schedule.Step{Action: schedule.Unprovable, For: length})
+		do(schedule.Step{Action: schedule.Scale, Target: "owner", N: wanted})
+		time.Sleep(length / 2)
+		do(schedule.Step{Action: schedule.Roll, Target: "owner"})
+		time.Sleep(length/2 - time.Second)
+		if arm == arms.Ours {
+			require.Equal(t, 10, lookAt(server, stays), "no pod is deleted without a proof")
+		}
+	})
+	require.LessOrEqual(t, writes[arms.Ours], writes[arms.Stock]+5)
+}
+
+func stays(p *corev1.Pod) bool { return p.DeletionTimestamp == nil }
+
+func lookAt(server *model.Server, in func(*corev1.Pod) bool) (pods int) {
+	server.Look(func(truth model.Truth) { pods = podsOf(truth, in) })
+	return pods
+}
+
+// rolls has steps do something to a Deployment of ten pods that are there, and requires that it has so many pods of a new template soon after its end. It
+// returns how often the status was written.
+func rolls(t *testing.T, wanted int, steps func(t *testing.T, arm arms.Arm, server *model.Server, do func(schedule.Step))) map[arms.Arm]int {
+	t.Helper()
+	writes := map[arms.Arm]int{}
+	for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+		synctest.Test(t, func(t *testing.T) {
+			server, f, tr, manager := start(t, arm, schedule.Schedule{Nodes: 3, Owners: []schedule.Owner{{Kind: "Deployment", Name: "owner", Replicas: 10}}})
+			time.Sleep(time.Minute)
+			server.Observe = func(_ model.Truth, r *model.Request, done bool) {
+				if done && r.Resource == model.Deployments && r.Subresource == "status" {
+					writes[arm]++
+				}
+			}
+			steps(t, arm, server, func(step schedule.Step) {
+				if !tr.Do(step) {
+					require.True(t, f.Do(step, tr.After))
+				}
+			})
+			time.Sleep(time.Minute)
+			require.Equal(t, wanted, lookAt(server, rolled("owner")), arm)
+			require.Equal(t, wanted, lookAt(server, of("owner")), arm)
+			require.Empty(t, manager.Waits())
+		})
+	}
+	t.Logf("status writes: %v", writes)
+	return writes
 }

@@ -64,6 +64,9 @@ func (s *Server) write(r *Request) ([]byte, error) {
 		status := changed
 		changed = old.DeepCopyObject().(Object)
 		keep(changed, status, "Status")
+		if r.Resource == Deployments { // Its controller writes the revision with the status.
+			changed.SetAnnotations(status.GetAnnotations())
+		}
 	default:
 		keep(changed, old, "Status")
 		if namespace, ok := changed.(*corev1.Namespace); ok && r.Subresource != "finalize" {

@@ -61,7 +61,9 @@ func (jm *ControllerV2) syncFresh(ctx context.Context, key string) (*time.Durati
 	now := jm.now()
 	since := jm.waits.since(key, now)
 	if wait := patience - now.Sub(since); wait > 0 {
-		jm.lookAgain(key, since, wait)
+		if since.Equal(now) { // A second look at the same moment would come while it is read from the server, and have it synced once more.
+			jm.lookAgain(key, since, wait)
+		}
 		return nil, err
 	}
 	logger := klog.FromContext(ctx)
@@ -167,10 +169,8 @@ func (jm *ControllerV2) cached(key string, since time.Time) (*batchv1.CronJob, t
 		limit = time.Duration(*deadline) * time.Second * 9 / 10
 	}
 	if schedule, err := parsers.ParseCronScheduleWithPanicRecovery(formatSchedule(cronJob, nil)); err == nil {
-		if synced, ok := jm.waits.lastSynced(key); ok {
-			if due := schedule.Next(synced); due.After(since) {
-				since = due
-			}
+		if due := schedule.Next(jm.waits.lastSynced(key)); due.After(since) {
+			since = due
 		}
 		limit = min(limit, schedule.Next(since).Sub(since)/2)
 	}
@@ -231,12 +231,11 @@ func (w *waits) waiting(key string) (time.Time, bool) {
 	return began, ok
 }
 
-// lastSynced is when the CronJob with this key was synced last, if it was.
-func (w *waits) lastSynced(key string) (time.Time, bool) {
+// lastSynced is when the CronJob with this key was synced last, zero if it was not.
+func (w *waits) lastSynced(key string) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	at, ok := w.synced[key]
-	return at, ok
+	return w.synced[key]
 }
 
 // end ends the wait of the CronJob with this key, which is synced now or is gone, and forgets after the last one what was read.
