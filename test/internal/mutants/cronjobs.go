@@ -13,6 +13,14 @@ var cronJobs = []Tested{
 		},
 		Package: compositionTests, Test: "TestCronJobCannotRunForLong/webhook,_slow_proofs",
 	},
+	{
+		Mutant: Mutant{
+			Name: "cronjob-went-on", Protection: "a CronJob of which a write has failed is left to its backoff once it went on without a proof", File: "pkg/consistencystore/store.go",
+			Old: "if s.brief && s.refusals.wentOn(owner) {",
+			New: "if s.brief && s.refusals.wentOn(owner) && false {",
+		},
+		Package: compositionTests, Test: "TestCronJobOfWhoseJobsNobodyKnows",
+	},
 	{Mutant: mustFind("proof-cronjob"), Package: compositionTests, Test: "TestCronJobIsSuspendedUnseen"},
 	{
 		Mutant: Mutant{

@@ -14,6 +14,14 @@ var deploymentCleanup = Mutant{
 var deployments = []Tested{
 	{
 		Mutant: Mutant{
+			Name: "deployment-new-pods", Protection: "a new template is rolled out while a scale-down waits, as far as there is room", File: deployment + "sync.go",
+			Old: "waits(err) && !d.Spec.Paused && deploymentutil.IsRollingUpdate(d)",
+			New: "waits(err) && d.Spec.Paused && deploymentutil.IsRollingUpdate(d)",
+		},
+		Package: compositionTests, Test: "TestADeploymentRollsWhileItsScaleDownWaits",
+	},
+	{
+		Mutant: Mutant{
 			Name: "deployment-scale-down", Protection: "a Deployment and its ReplicaSets are proven before one is scaled down", File: deployment + "prove.go",
 			Old: "	case newScale >= *rs.Spec.Replicas:",
 			New: "	case newScale >= *rs.Spec.Replicas || true:",

@@ -86,6 +86,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "missing-index", Protection: "an Indexed Job makes the pod of an index that lacks it while a deletion waits", File: "_output/staging/kubernetes/pkg/controller/job/job_controller.go",
+			Old: "terminating := -int32(len(podsToDelete))",
+			New: "terminating := int32(0)",
+		},
+		Package: compositionTests, Test: "TestAnIndexIsMadeWhileADeletionWaits",
+	},
+	{
+		Mutant: Mutant{
 			Name: "claim", Protection: "a StatefulSet and its pods are proven before a claim gets an owner that takes it along", File: "_output/staging/kubernetes/pkg/controller/statefulset/stateful_pod_control.go",
 			Old: "if err := om.proveClaim(claim); err != nil {",
 			New: "if err := om.proveClaim(claim); err != nil && false {",
