@@ -164,6 +164,30 @@ func TestWritesFailWhileADeletionWaits(t *testing.T) {
 	}
 }
 
+// A ReplicaSet says that a deletion has failed until it is tried again, also while that waits for a proof: the condition that came and went was an event
+// each time, which had the deletion tried at once.
+func TestADeletionThatFailedWaits(t *testing.T) {
+	for name, fault := range map[string]schedule.Step{
+		"no list of ReplicaSets is answered": {Action: schedule.Broken, Target: "replicasets", N: 1},
+		"lists of pods take 4 s":             {Action: schedule.SlowReads, Target: "pods", Delay: 4 * time.Second},
+		"lists of pods take 20 s":            {Action: schedule.SlowReads, Target: "pods", Delay: 20 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fault.At, fault.For = time.Minute, 12*time.Minute
+			s := schedule.Schedule{Nodes: 3, Monitor: true, Settle: 3 * time.Minute, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "owner", Replicas: 4}}, Steps: []schedule.Step{
+				{At: fault.At, Action: schedule.FailWrites, Target: "pods", For: fault.For}, fault, {At: 62 * time.Second, Action: schedule.Scale, Target: "owner", N: 1},
+			}}
+			stock, ours := both(t, s)
+			owner := validate.Owners(s)[0]
+			t.Logf("deletions: stock %d, ours %d; statuses: stock %d, ours %d", stock.Requests[owner]["delete pods"], ours.Requests[owner]["delete pods"],
+				stock.Requests[owner]["update replicasets/status"], ours.Requests[owner]["update replicasets/status"])
+			require.Greater(t, stock.Requests[owner]["delete pods"], 30)
+			require.LessOrEqual(t, ours.Requests[owner]["delete pods"], stock.Requests[owner]["delete pods"]+12)
+			require.LessOrEqual(t, ours.Requests[owner]["update replicasets/status"], stock.Requests[owner]["update replicasets/status"]+8)
+		})
+	}
+}
+
 // While pod garbage collection waits to delete ended pods it looks at all no more often: one that it deletes again and again, as a finalizer keeps it, is
 // deleted as often as by upstream.
 func TestPodGCLooksNoMoreOftenWhileItWaits(t *testing.T) {

@@ -94,6 +94,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "failed-condition", Protection: "a ReplicaSet says that a deletion has failed until it is tried again", File: "_output/staging/kubernetes/pkg/controller/replicaset/replica_set.go",
+			Old: `(c == nil || c.Reason != "FailedDelete")`,
+			New: `(c == nil || c.Reason != "")`,
+		},
+		Package: compositionTests, Test: "TestADeletionThatFailedWaits",
+	},
+	{
+		Mutant: Mutant{
 			Name: "claim", Protection: "a StatefulSet and its pods are proven before a claim gets an owner that takes it along", File: "_output/staging/kubernetes/pkg/controller/statefulset/stateful_pod_control.go",
 			Old: "if err := om.proveClaim(claim); err != nil {",
 			New: "if err := om.proveClaim(claim); err != nil && false {",
