@@ -30,17 +30,21 @@ type hold struct {
 	proof freshness.Proof
 	// handlers says that the cache is proven, and that event handlers, by what they keep, have not been told all of it.
 	handlers bool
+	// failed says that the action is proven, but failed when it was tried last: it is tried again after a pause.
+	failed bool
 	// action, of a hold that puts off an action alone, is for its owner's next reconcile, which asks for the proof.
 	action *putOff
 }
 
 // awaits says what has to happen.
 func (h *hold) awaits() string {
-	switch h.reason {
-	case stalenessz.ForStart:
+	switch {
+	case h.reason == stalenessz.ForStart:
 		return "a proof that the caches are as new as the start of leadership"
-	case stalenessz.ForUnsettled:
+	case h.reason == stalenessz.ForUnsettled:
 		return "the outcome of a write whose answer was lost"
+	case h.failed:
+		return "its next try"
 	}
 	return "a proof that the cache is fresh"
 }
@@ -53,6 +57,8 @@ func (h *hold) why(proof freshness.Proof) string {
 		return fmt.Sprintf("the server asks to wait for another %s", early.Round(100*time.Millisecond))
 	case h.asOf.IsZero() && h.reason == stalenessz.ForUnsettled:
 		return "the leader lease was not renewed since"
+	case h.failed:
+		return fmt.Sprintf("the cache is fresh, but the last try failed; pauses between tries grow up to %s", maxPause)
 	case h.handlers:
 		return "the cache is fresh, but its event handlers have not been told all that it has"
 	case proof.Outcome == "":

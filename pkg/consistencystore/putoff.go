@@ -70,7 +70,7 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 		if !proven {
 			s.outlast(owner, r, began)
 		} else {
-			paused = s.outlastAction(owner)
+			paused = s.outlastAction(owner, r)
 		}
 		s.mu.Lock()
 		s.held.change(func() { s.held.release(stalenessz.ForAction, owner, r.resource) })
@@ -133,7 +133,9 @@ func (s *Store) reportPutOff(owner consistency.Owner) {
 		return
 	}
 	r.reported = true
-	waited, resource, why := time.Since(r.since), r.resource, r.why(r.proof)
+	var why string
+	s.held.change(func() { why = r.why(r.proof) })
+	waited, resource := time.Since(r.since), r.resource
 	s.mu.Unlock()
 	s.reports.putOff(s.name, owner, waited, resource, why)
 }

@@ -201,9 +201,10 @@ func (s *Store) keepsLagging(r *putOff) bool {
 }
 
 // outlastAction waits, while the owner's action itself fails, until it may be tried again, and reports whether it had to.
-func (s *Store) outlastAction(owner types.NamespacedName) (had bool) {
+func (s *Store) outlastAction(owner types.NamespacedName, r *putOff) (had bool) {
 	for s.refusals.pauseAction(owner) && s.ctx.Err() == nil {
 		had = true
+		s.held.change(func() { r.failed = true })
 		select {
 		case <-time.After(firstPause):
 		case <-s.ctx.Done():

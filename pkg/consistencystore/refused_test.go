@@ -53,12 +53,17 @@ func TestOnlyAnActionThatFailsIsPausedOnceItIsProven(t *testing.T) {
 				}
 				began := time.Now()
 				require.Error(t, consistency.ProveFresh(consistency.WithOwner(t.Context(), store, owner, "uid"), store, pods))
-				require.Equal(t, "ns/owner", <-queue)
-				if c.paused {
-					require.Greater(t, time.Since(began), 5*proof)
-				} else {
+				if !c.paused {
+					require.Equal(t, "ns/owner", <-queue)
 					require.InDelta(t, proof.Seconds(), time.Since(began).Seconds(), 0.1)
+					return
 				}
+				time.Sleep(proof)
+				says := ""
+				store.held.each(func(_ types.NamespacedName, h *hold) { says = h.awaits() + ": " + h.why(h.proof) })
+				require.Equal(t, "its next try: the cache is fresh, but the last try failed; pauses between tries grow up to 5m0s", says)
+				require.Equal(t, "ns/owner", <-queue)
+				require.Greater(t, time.Since(began), 5*proof)
 			})
 		})
 	}
