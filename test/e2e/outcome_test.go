@@ -108,7 +108,7 @@ func (t trouble) behind(stock, ours outcome) (out []string) {
 		got, stock    int
 		factor, extra float64
 	}{
-		{"attempts", total(ours.Attempts), total(stock.Attempts), attemptFactor, attemptExtra},
+		{"attempts", total(ours.Attempts), total(stock.Attempts), attemptFactor, max(attemptExtra, t.chance)},
 		{"other requests", total(ours.Requests), total(stock.Requests), requestFactor, requestExtra},
 		{"events", ours.Events, stock.Events, requestFactor, requestExtra},
 	} {
