@@ -247,7 +247,7 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "action-pause", Protection: "an action that fails once it is proven is tried no more often than the queue does", File: "pkg/consistencystore/putoff.go",
-			Old: "paused = s.outlastAction(owner)",
+			Old: "paused = s.outlastAction(owner, r)",
 			New: "paused = false",
 		},
 		Package: "test/composition", Test: "TestWritesFailWhileADeletionWaits",
