@@ -95,12 +95,12 @@ func (r *refusals) begin(owner types.NamespacedName) {
 	r.with(owner, func(of *refusal) {
 		switch {
 		case of.failed:
-			*of = refusal{what: of.what, at: of.at, tries: of.tries + 1, began: time.Now(), looked: of.looked}
-		case of.asked && !of.mended && time.Since(of.at) < 2*maxPause:
-			*of = refusal{what: of.what, at: of.at, tries: of.tries, began: time.Now(), looked: of.looked}
-		default:
+			of.tries++
+		case !of.asked || of.mended || time.Since(of.at) >= 2*maxPause:
 			r.remove(owner)
+			return
 		}
+		of.began, of.failed, of.asked, of.mended = time.Now(), false, false, false
 	})
 }
 
