@@ -12,6 +12,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 )
 
 const (
@@ -86,8 +87,5 @@ func (t *Tail) String() (out string) {
 }
 
 func p99(times []time.Duration) time.Duration {
-	if len(times) == 0 {
-		return 0
-	}
-	return slices.Sorted(slices.Values(times))[(len(times)*99+99)/100-1].Round(time.Millisecond)
+	return oracle.Percentile(slices.Sorted(slices.Values(times)), 99).Round(time.Millisecond)
 }
