@@ -48,7 +48,7 @@ func changes(lasts time.Duration) []trouble {
 		loaded("rollout", deploymentLoad(10, 5)),
 		loaded("jobs", jobLoad(20, 2)),
 		loaded("daemonset", daemonSetLoad(troubledNodes, 3)),
-		{name: "image-flipped", chance: 3 * 3, happens: func(ctx context.Context, r *run, namespace string) error {
+		{name: "image-flipped", happens: func(ctx context.Context, r *run, namespace string) error {
 			if err := oneDeployment(ctx, r, namespace, replicas); err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ func changes(lasts time.Duration) []trouble {
 			r.deploymentsDone(ctx, namespace, 1)
 			return nil
 		}},
-		{name: "scaled", chance: 2 * float64(replicas), happens: func(ctx context.Context, r *run, namespace string) error {
+		{name: "scaled", happens: func(ctx context.Context, r *run, namespace string) error {
 			if err := oneDeployment(ctx, r, namespace, replicas); err != nil {
 				return err
 			}

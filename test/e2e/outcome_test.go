@@ -23,8 +23,6 @@ const (
 	attemptFactor, attemptExtra = 1.25, 5
 	// requestFactor and requestExtra are for all other requests, without events, and for events.
 	requestFactor, requestExtra = 1.25, 20
-	// requestsOfPod are the statuses and scales that follow from one pod more, of its ReplicaSet and its Deployment.
-	requestsOfPod = 8.0
 	// timeFactor and timeExtra are for the time to the end state, on a machine that does other things as well.
 	timeFactor, timeExtra = 2, 5 * time.Second
 	// reactionExtra is how much later the reactions of the quickest quarter may come. Those that are slow wait for the
@@ -110,8 +108,8 @@ func (t trouble) behind(stock, ours outcome) (out []string) {
 		got, stock    int
 		factor, extra float64
 	}{
-		{"attempts", total(ours.Attempts), total(stock.Attempts), attemptFactor, max(attemptExtra, t.chance)},
-		{"other requests", total(ours.Requests), total(stock.Requests), requestFactor, max(requestExtra, requestsOfPod*t.chance)},
+		{"attempts", total(ours.Attempts), total(stock.Attempts), attemptFactor, attemptExtra},
+		{"other requests", total(ours.Requests), total(stock.Requests), requestFactor, requestExtra},
 		{"events", ours.Events, stock.Events, requestFactor, requestExtra},
 	} {
 		if limit := int(one.factor*float64(one.stock) + one.extra); one.got > limit {

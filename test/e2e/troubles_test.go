@@ -33,9 +33,6 @@ type trouble struct {
 	happens func(ctx context.Context, r *run, namespace string) error
 	// reaction names a resource whose status is written after each status of a pod that happens writes.
 	reaction string
-	// chance, unless 0, is attemptExtra where somebody changes how many pods there are to be: a change makes several pods at once, or none if the
-	// next comes before it.
-	chance float64
 }
 
 // troubleLabel has webhooks and policies select the namespaces that they are meant for.
