@@ -209,10 +209,7 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 	}
 	j.looksUp(r)
 	j.throttle(r)
-	owner := r.Owner
-	if byPodGC(r) {
-		owner = podGCOwner
-	}
+	owner := judgedOwner(r)
 	j.slow[owner] = j.slow[owner].with(r)
 	j.backoff(r)
 	if clearsEviction(r) || !r.Write() || r.Resource == model.Events || owner.Name == "" && owner != podGCOwner {
@@ -361,11 +358,8 @@ func (j *Judge) judgePod(truth model.Truth, r *model.Request) {
 		return
 	}
 	pod := object.(*corev1.Pod)
-	owner, since := r.Owner, r.Sent.Add(-j.decided)
-	if byPodGC(r) {
-		owner = podGCOwner // A pass deletes one pod after the other.
-	}
-	if c := j.slow[owner]; r.Sent.Sub(c.end) < slack {
+	since := r.Sent.Add(-j.decided)
+	if c := j.slow[judgedOwner(r)]; r.Sent.Sub(c.end) < slack {
 		since = c.start.Add(-j.decided)
 	}
 	if byPodGC(r) {

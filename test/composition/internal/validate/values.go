@@ -24,6 +24,14 @@ import (
 // podGCOwner stands for all pods that podgc deletes.
 var podGCOwner = model.Owner{Kind: schedule.PodGCValue}
 
+// judgedOwner is whose reconcile a request is of: all that podgc deletes is of one pass, one pod after the other.
+func judgedOwner(r *model.Request) model.Owner {
+	if byPodGC(r) {
+		return podGCOwner
+	}
+	return r.Owner
+}
+
 func byPodGC(r *model.Request) bool { return strings.Contains(r.Agent, arms.PodGCClient) }
 
 // clearsEviction says that disruption takes from a pod that it is to be evicted: where ours spares a pod that stock evicts, that
