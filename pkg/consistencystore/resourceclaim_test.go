@@ -46,10 +46,12 @@ type claimTest struct {
 	reads    int
 }
 
+// claimingPod names another claim: each event of a claim has it looked at once more for a pod in the cache that names it and has ended,
+// and that may be before or after the cache shows what the first look wrote.
 func claimingPod(uid types.UID, phase corev1.PodPhase) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: uid},
-		Spec:       corev1.PodSpec{NodeName: "node", ResourceClaims: []corev1.PodResourceClaim{{Name: "device", ResourceClaimName: new("c")}}},
+		Spec:       corev1.PodSpec{NodeName: "node", ResourceClaims: []corev1.PodResourceClaim{{Name: "device", ResourceClaimName: new("another")}}},
 		Status:     corev1.PodStatus{Phase: phase},
 	}
 }
