@@ -42,7 +42,7 @@ func (r *reading) Decide(ctx context.Context, d consistency.Decision) bool {
 		return false
 	}
 	var right bool
-	err = s.budget.ReadWithin(ctx, s.name, d.Resource, liveWait, liveTimeout, func(ctx context.Context) (err error) {
+	err = s.budget.Try(ctx, s.name, d.Resource, liveTimeout, func(ctx context.Context) (err error) {
 		right, err = d.Read(ctx)
 		return err
 	})

@@ -28,8 +28,7 @@ const (
 	// liveRate and liveBurst limit the live reads. Many deletions at once make a cache busy.
 	liveRate  = rate.Limit(5)
 	liveBurst = 20
-	// liveWait bounds the wait for that, and liveTimeout a read.
-	liveWait    = time.Millisecond
+	// liveTimeout bounds a read.
 	liveTimeout = 5 * time.Second
 	// fewOwned is the largest number of an owner's pods, or ReplicaSets, that is read.
 	fewOwned = 100
@@ -54,6 +53,7 @@ func NewLive(config *rest.Config, version func(schema.GroupResource) (schema.Gro
 	}
 	config.UserAgent += " freshness"
 	config.QPS = -1
+	config.Wrap(livereads.AskOnce)
 	client, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making the client of live reads: %w", err)
@@ -74,7 +74,7 @@ func (v *view) readable(resource schema.GroupResource) bool {
 // false if that is unknown.
 func (l *Live) shows(ctx context.Context, controller string, v *view, resource schema.GroupResource) bool {
 	gvr, ok := l.version(resource)
-	if !ok || !v.readable(resource) {
+	if !ok || !v.readable(resource) || l.inVain(controller, v) {
 		return false
 	}
 	client := func() metadata.ResourceInterface { return l.client.Resource(gvr).Namespace(v.own.namespace) }
@@ -95,6 +95,16 @@ func (l *Live) shows(ctx context.Context, controller string, v *view, resource s
 	return err == nil && v.owned[resource].unchanged() && v.owned[resource].equal(list.Items)
 }
 
+// inVain reports whether a live read of one resource is not enough, because those of another on which the deletion depends fail.
+func (l *Live) inVain(controller string, v *view) bool {
+	for resource := range v.owned {
+		if l.budget.Pauses(controller, resource) {
+			return true
+		}
+	}
+	return l.budget.Pauses(controller, v.own.resource)
+}
+
 // ReadLive implements consistency.LiveReadStore within the budget that all guards share.
 func (s *Store) ReadLive(ctx context.Context, resource schema.GroupResource, read func(context.Context) error) error {
 	if s.budget == nil {
@@ -103,9 +113,9 @@ func (s *Store) ReadLive(ctx context.Context, resource schema.GroupResource, rea
 	return s.budget.ReadWithin(ctx, s.name, resource, promptly, liveTimeout, read)
 }
 
-// readNow makes a read, unless the budget is spent.
+// readNow makes a read, unless the budget is spent or such reads pause.
 func readNow[T any](ctx context.Context, budget *livereads.Budget, controller string, resource schema.GroupResource, read func(context.Context) (T, error)) (out T, err error) {
-	err = budget.ReadWithin(ctx, controller, resource, liveWait, liveTimeout, func(ctx context.Context) (err error) {
+	err = budget.Try(ctx, controller, resource, liveTimeout, func(ctx context.Context) (err error) {
 		out, err = read(ctx)
 		return err
 	})

@@ -56,6 +56,8 @@ type Budget struct {
 	timer *time.Timer // set while a read waits
 	// forbidden are the lanes of which the log has said that they may not read.
 	forbidden map[lane]bool
+	// breakers are those of the lanes of which the last read that Try made has failed.
+	breakers map[lane]*breaker
 }
 
 type lane struct {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/inventory"
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
 )
 
@@ -32,7 +33,7 @@ func Clients(builder clientbuilder.ControllerClientBuilder, lease *Lease, exempt
 		if lease != nil {
 			next = leaderOnly{next, at, *lease}
 		}
-		return recorder{next, at, client}
+		return recorder{livereads.AskOnce(next), at, client}
 	}}
 }
 

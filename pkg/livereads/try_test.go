@@ -1,0 +1,135 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package livereads
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+var errServer = errors.New("the server fails")
+
+// While reads fail they become fewer, those of another resource go on, and one that is answered ends it.
+func TestReadsThatFailPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBudget(5, 20)
+		sent, answer := 0, errServer
+		try := func() error {
+			return b.Try(t.Context(), "a", nodesResource, Timeout, func(context.Context) error { sent++; return answer })
+		}
+		var at []time.Duration
+		began := time.Now()
+		for time.Since(began) < 2*time.Minute {
+			before := sent
+			require.Error(t, try())
+			if sent > before {
+				at = append(at, time.Since(began))
+			}
+			require.NoError(t, b.Try(t.Context(), "a", leasesResource, Timeout, func(context.Context) error { return nil }))
+			time.Sleep(500 * time.Millisecond)
+		}
+		require.Equal(t, []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second, 31 * time.Second, 61 * time.Second, 91 * time.Second}, at)
+		require.True(t, b.Pauses("a", nodesResource))
+		require.False(t, b.Pauses("b", nodesResource))
+		time.Sleep(longestPause)
+		answer = apierrors.NewNotFound(nodesResource, "n")
+		require.Equal(t, answer, try(), "it is an answer")
+		answer = errServer
+		require.Equal(t, errServer, try(), "the pauses are over")
+		time.Sleep(firstPause)
+		require.Equal(t, errServer, try(), "and begin with the first")
+	})
+}
+
+// Reads that were under way when one failed count once, and after a pause one finds out for all.
+func TestOneReadGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBudget(5, 20)
+		var sent atomic.Int32
+		for range 4 {
+			for range 10 {
+				go func() {
+					_ = b.Try(t.Context(), "a", nodesResource, time.Second, func(ctx context.Context) error { sent.Add(1); <-ctx.Done(); return ctx.Err() })
+				}()
+			}
+			time.Sleep(2 * time.Second)
+		}
+		require.EqualValues(t, 10+1+1, sent.Load(), "at 0 s, 2 s and 6 s")
+	})
+}
+
+// A spent budget says nothing of the server.
+func TestASpentBudgetIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBudget(1, 1)
+		require.NoError(t, b.Take(t.Context(), "other", nodesResource))
+		require.Error(t, b.Try(t.Context(), "a", nodesResource, Timeout, func(context.Context) error { return nil }))
+		require.False(t, b.Pauses("a", nodesResource))
+		time.Sleep(time.Second)
+		require.Equal(t, errServer, b.Try(t.Context(), "a", nodesResource, Timeout, func(context.Context) error { return errServer }))
+		require.NoError(t, b.Take(t.Context(), "other", nodesResource))
+		require.Error(t, b.Try(t.Context(), "a", nodesResource, Timeout, func(context.Context) error { return nil }), "nor does it end a pause")
+		time.Sleep(time.Second)
+		require.NoError(t, b.Try(t.Context(), "a", nodesResource, Timeout, func(context.Context) error { return nil }))
+	})
+}
+
+// A busy server is asked once, and not again before it wants to be. Others' reads it is asked for as client-go does.
+func TestABusyServerIsAskedOnce(t *testing.T) {
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1)%3 == 0 {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer server.Close()
+	config := &rest.Config{Host: server.URL}
+	config.Wrap(AskOnce)
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	get := func(ctx context.Context) error {
+		_, err := client.CoreV1().Nodes().Get(ctx, "n", metav1.GetOptions{})
+		return err
+	}
+	b := NewBudget(5, 20)
+	require.True(t, apierrors.IsTooManyRequests(b.Try(t.Context(), "a", nodesResource, Timeout, get)))
+	require.EqualValues(t, 1, asked.Load())
+	require.Equal(t, errPauses, b.Try(t.Context(), "a", nodesResource, Timeout, get))
+	require.True(t, apierrors.IsNotFound(b.Read(t.Context(), "a", corev1.Resource("nodes"), get)))
+	require.EqualValues(t, 3, asked.Load())
+}
+
+// The server's wish is heard, up to a minute.
+func TestTheServerSaysHowLongToPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for wish, pause := range map[time.Duration]time.Duration{0: firstPause, 10 * time.Second: 10 * time.Second, time.Hour: RefusedHold} {
+			b := NewBudget(5, 20)
+			began := time.Now()
+			require.Error(t, b.Try(t.Context(), "a", nodesResource, Timeout, func(ctx context.Context) error {
+				ctx.Value(onceKey{}).(*once).after.Store(int64(wish))
+				return errServer
+			}))
+			for b.Pauses("a", nodesResource) {
+				time.Sleep(100 * time.Millisecond)
+			}
+			require.Equal(t, pause, time.Since(began))
+		}
+	})
+}
