@@ -73,21 +73,21 @@ func (s *NodeStore) NodeBreaker(client clientset.Interface, grace time.Duration)
 		Node: func(name string) *corev1.Node { return lookup[*corev1.Node](s, nodeResource, name) },
 		ListLeases: func(ctx context.Context, opts metav1.ListOptions) (*coordv1.LeaseList, error) {
 			c := client.CoordinationV1()
-			if r := single(c.RESTClient()); r != nil {
+			if r := livereads.Once(c.RESTClient()); r != nil {
 				return into(ctx, r.Namespace(corev1.NamespaceNodeLease).Resource("leases").VersionedParams(&opts, scheme.ParameterCodec), &coordv1.LeaseList{})
 			}
 			return c.Leases(corev1.NamespaceNodeLease).List(ctx, opts)
 		},
 		GetLease: func(ctx context.Context, name string) (*coordv1.Lease, error) {
 			c := client.CoordinationV1()
-			if r := single(c.RESTClient()); r != nil {
+			if r := livereads.Once(c.RESTClient()); r != nil {
 				return into(ctx, r.Namespace(corev1.NamespaceNodeLease).Resource("leases").Name(name), &coordv1.Lease{})
 			}
 			return c.Leases(corev1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
 		},
 		GetNode: func(ctx context.Context, name string) (*corev1.Node, error) {
 			c := client.CoreV1()
-			if r := single(c.RESTClient()); r != nil {
+			if r := livereads.Once(c.RESTClient()); r != nil {
 				return into(ctx, r.Resource("nodes").Name(name), &corev1.Node{})
 			}
 			return c.Nodes().Get(ctx, name, metav1.GetOptions{})
@@ -96,15 +96,6 @@ func (s *NodeStore) NodeBreaker(client clientset.Interface, grace time.Duration)
 		Report: s.report,
 	}))
 	return &nodeBreaker{Nodes: nodes, held: s.held}
-}
-
-// single begins a request that client-go does not retry: each attempt counts against the budget.
-// It returns nil for a client without a REST client.
-func single(c rest.Interface) *rest.Request {
-	if r, ok := c.(*rest.RESTClient); ok && r != nil {
-		return r.Get().MaxRetries(0)
-	}
-	return nil
 }
 
 func into[T runtime.Object](ctx context.Context, r *rest.Request, out T) (T, error) {
