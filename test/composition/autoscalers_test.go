@@ -124,6 +124,24 @@ func TestReplicasAreRaisedByThePodsThatAreSeen(t *testing.T) {
 	}
 }
 
+// Fewer replicas are allowed, and then more, while pods cannot be proven. Ours has lowered the replicas, and the pods that are to be deleted for it wait: they carry the
+// load, so that upstream's controller raises nothing. They are deleted once they are proven, and soon made again.
+func TestPodsThatAreNotDeletedYetCarryTheLoad(t *testing.T) {
+	s := schedule.Schedule{Nodes: 2, Settle: 2 * time.Minute,
+		Autoscalers: []schedule.Autoscaler{{Name: "loaded", Kind: "Deployment", Metric: schedule.ByCPU, Least: 2, Most: 10, Replicas: 5, Load: 5 * schedule.TargetLoad}},
+		Steps: []schedule.Step{
+			{At: time.Minute, Action: schedule.Broken, Target: "pods", N: 1, For: 10 * time.Minute},
+			{At: 62 * time.Second, Action: schedule.SetMost, Target: "loaded", N: 3},
+			{At: 300 * time.Second, Action: schedule.SetLeast, Target: "loaded", N: 4},
+			{At: 310 * time.Second, Action: schedule.SetMost, Target: "loaded", N: 12},
+		}}
+	stock, ours := both(t, s)
+	require.NotEmpty(t, stock.Few["loaded"])
+	require.Len(t, ours.Few["loaded"], 1)
+	require.LessOrEqual(t, ours.Few["loaded"][0].For, arms.AutoscalerPeriod+time.Second)
+	require.EqualValues(t, 5, ours.Replicas["loaded"])
+}
+
 // Random histories of autoscalers: ours lowers no replicas that are needed, and raises them as soon.
 func TestAutoscalerSeeds(t *testing.T) {
 	eachSeed(t, number(t, "AUTOSCALER_SEEDS", autoscalerSeeds), schedule.DrawAutoscalers)
