@@ -32,12 +32,15 @@ const (
 // cronJob is the controller whose Jobs are all due at the same moment, and only shortly after it.
 const cronJob = "cronjob"
 
+// autoscaler is the controller that changes replicas of others' objects, and of its own the status alone.
+const autoscaler = "horizontalpodautoscaler"
+
 // purpose is for what the controller needs proofs.
 func (s *Store) purpose() string {
 	switch s.name {
 	case "resourcequota":
 		return "to lower what is used"
-	case "horizontalpodautoscaler":
+	case autoscaler:
 		return "to lower replicas"
 	case "endpoint":
 		return "to delete Endpoints"

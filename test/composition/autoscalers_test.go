@@ -66,6 +66,32 @@ func TestAutoscalerThatWaitsAndCannotWrite(t *testing.T) {
 	}
 }
 
+// The answers to an autoscaler's status are server errors, and autoscalers cannot be proven, or slowly. The load falls, and later rises: the replicas are lowered after the
+// longest wait, and raised at once.
+func TestAutoscalerWhoseStatusIsUnknownGoesOn(t *testing.T) {
+	const from, length = time.Minute, 10 * time.Minute
+	for _, reads := range []schedule.Step{{Action: schedule.Broken, N: 1}, {Action: schedule.SlowReads, Delay: 20 * time.Second}} {
+		t.Run(string(reads.Action), func(t *testing.T) {
+			reads.At, reads.Target, reads.For = from, "horizontalpodautoscalers", length
+			s := schedule.Schedule{Nodes: 2, Settle: time.Minute,
+				Autoscalers: []schedule.Autoscaler{{Name: "falls", Kind: "Deployment", Metric: schedule.ByCPU, Least: 2, Most: 10, Replicas: 5, Load: 5 * schedule.TargetLoad}},
+				Steps: []schedule.Step{
+					reads,
+					{At: from, Action: schedule.TimeOut, Target: "horizontalpodautoscalers", For: length},
+					{At: from + 2*time.Second, Action: schedule.SetLoad, Target: "falls", N: 2 * schedule.TargetLoad},
+					{At: from + 4*time.Minute, Action: schedule.SetLoad, Target: "falls", N: 6 * schedule.TargetLoad},
+				}}
+			stock, ours := both(t, s)
+			for arm, r := range map[arms.Arm]validate.Record{arms.Stock: stock, arms.Ours: ours} {
+				require.Len(t, r.Many["falls"], 1, arm)
+				require.LessOrEqual(t, r.Many["falls"][0].For, time.Minute+2*arms.AutoscalerPeriod, arm)
+				require.Len(t, r.Few["falls"], 1, arm)
+				require.LessOrEqual(t, r.Few["falls"][0].For, arms.AutoscalerPeriod, arm)
+			}
+		})
+	}
+}
+
 // The load falls while pods are held, for longer than replicas wait. Where they are computed from a total that is divided by what each pod is to have of it, upstream
 // reads no pods, and ours waits for no proof of them.
 func TestReplicasThatNoPodsCountForAreLoweredAtOnce(t *testing.T) {

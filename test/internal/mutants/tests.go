@@ -270,6 +270,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "autoscaler-unsettled", Protection: "an autoscaler does not wait for the outcome of a write of its status", File: "pkg/consistencystore/unsettled.go",
+			Old: " || s.name == autoscaler {",
+			New: " || false && s.name == autoscaler {",
+		},
+		Package: "test/composition", Test: "TestAutoscalerWhoseStatusIsUnknownGoesOn",
+	},
+	{
+		Mutant: Mutant{
 			Name: "early-pass", Protection: "pod garbage collection looks early only once the cache is proven", File: "pkg/consistencystore/refused.go",
 			Old: "return s.period > 0 && !r.forgotten",
 			New: "return s.period < 0 && !r.forgotten",
