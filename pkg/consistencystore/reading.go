@@ -184,10 +184,10 @@ func (s *Store) decided(key string, owner types.NamespacedName) {
 	}
 }
 
-// Wrote implements what consistency.Wrote asks for.
+// Wrote implements what consistency.Wrote asks for. That a status could be written says nothing of the write before it that failed.
 func (r *reading) Wrote(failed bool) {
 	s := r.store
-	if !failed {
+	if object, err := cache.ParseObjectName(r.key); !failed && (err != nil || !s.refusals.open(types.NamespacedName(object))) {
 		s.wakeLeft(r.key) // The client or the controller tried again at once.
 	}
 	s.mu.Lock()
