@@ -32,12 +32,15 @@ const (
 // cronJob is the controller whose Jobs are all due at the same moment, and only shortly after it.
 const cronJob = "cronjob"
 
+// autoscaler is the controller that changes replicas of others' objects, and of its own the status alone.
+const autoscaler = "horizontalpodautoscaler"
+
 // purpose is for what the controller needs proofs.
 func (s *Store) purpose() string {
 	switch s.name {
 	case "resourcequota":
 		return "to lower what is used"
-	case "horizontalpodautoscaler":
+	case autoscaler:
 		return "to lower replicas"
 	case "endpoint":
 		return "to delete Endpoints"
@@ -181,10 +184,10 @@ func (s *Store) decided(key string, owner types.NamespacedName) {
 	}
 }
 
-// Wrote implements what consistency.Wrote asks for.
+// Wrote implements what consistency.Wrote asks for. That a status could be written says nothing of the write before it that failed.
 func (r *reading) Wrote(failed bool) {
 	s := r.store
-	if !failed {
+	if object, err := cache.ParseObjectName(r.key); !failed && (err != nil || !s.refusals.open(types.NamespacedName(object))) {
 		s.wakeLeft(r.key) // The client or the controller tried again at once.
 	}
 	s.mu.Lock()

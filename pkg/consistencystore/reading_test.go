@@ -5,6 +5,7 @@ package consistencystore
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,11 +13,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 // verdicts answers for each resource as the test says. It lets waiters go after a second.
@@ -282,9 +285,19 @@ func (lateProof) Prove(context.Context, schema.GroupResource, time.Time) freshne
 }
 
 // After a write that failed the queue's backoff brings an object back, and what waits for it does not, unless the write was tried again and made, or
-// the controller takes no notice. An object for which nothing was written keeps its backoff.
+// the controller takes no notice. An object for which nothing was written keeps its backoff. That another write was made, as an autoscaler's status, is known
+// of the writes of owners.
 func TestAFailedWriteLeavesTheObjectToTheBackoff(t *testing.T) {
 	const key = "ns/quota"
+	owner, scale := types.NamespacedName{Namespace: "ns", Name: "quota"}, transport.Write{Method: http.MethodPut, Subresource: "scale"}
+	wrote := func(ctx context.Context, s *Store, what transport.Write, failed bool) { // as the transport tells
+		if consistency.Wrote(ctx, failed); failed {
+			s.Failed(owner, what)
+		} else {
+			s.Recorded(owner, what)
+		}
+	}
+	status := transport.Write{Method: http.MethodPut, Subresource: "status"}
 	for name, test := range map[string]struct {
 		do             func(ctx context.Context, store *Store)
 		woken, forgets bool
@@ -293,7 +306,13 @@ func TestAFailedWriteLeavesTheObjectToTheBackoff(t *testing.T) {
 		"written":                   {do: func(ctx context.Context, _ *Store) { consistency.Wrote(ctx, false) }, woken: true, forgets: true},
 		"failed":                    {do: func(ctx context.Context, _ *Store) { consistency.Wrote(ctx, true) }},
 		"failed, tried again, made": {do: func(ctx context.Context, _ *Store) { consistency.Wrote(ctx, true); consistency.Wrote(ctx, false) }, woken: true, forgets: true},
-		"failed, read again":        {do: func(ctx context.Context, s *Store) { consistency.Wrote(ctx, true); s.Reading(key) }, woken: true, forgets: true},
+		"failed, another made":      {do: func(ctx context.Context, s *Store) { wrote(ctx, s, scale, true); wrote(ctx, s, status, false) }, forgets: true},
+		"failed, tried again, made, another made": {do: func(ctx context.Context, s *Store) {
+			wrote(ctx, s, scale, true)
+			wrote(ctx, s, scale, false)
+			wrote(ctx, s, status, false)
+		}, woken: true, forgets: true},
+		"failed, read again": {do: func(ctx context.Context, s *Store) { consistency.Wrote(ctx, true); s.Reading(key) }, woken: true, forgets: true},
 		"failed, unnoticed": {do: func(ctx context.Context, s *Store) {
 			consistency.Wrote(ctx, true)
 			time.Sleep(2 * time.Second)

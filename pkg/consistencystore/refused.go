@@ -110,6 +110,12 @@ func (r *refusals) refuses(owner types.NamespacedName) (does bool) {
 	return does
 }
 
+// open reports whether a write of the owner's reconcile has failed, and none like it has succeeded since.
+func (r *refusals) open(owner types.NamespacedName) (is bool) {
+	r.with(owner, func(of *refusal) { is = of.failed && !of.mended })
+	return is
+}
+
 // asks notes that the reconcile puts an action off.
 func (r *refusals) asks(owner types.NamespacedName) {
 	r.with(owner, func(of *refusal) { of.asked = true })

@@ -4,6 +4,7 @@
 package composition
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,33 +37,69 @@ func TestReplicasUnderLoadAreNotLowered(t *testing.T) {
 	require.Empty(t, ours.Unjustified)
 }
 
-// An autoscaler whose writes fail is tried as often as upstream tries it, every 15 s, though it waits for a proof.
+// An autoscaler whose writes fail is tried as often as upstream tries it, every 15 s, though it waits for a proof, and its status is written as often, whether
+// or not that can be. Nothing can be proven, or proofs are slow.
 func TestAutoscalerThatWaitsAndCannotWrite(t *testing.T) {
 	const from, length = time.Minute, 30 * time.Minute
 	for _, trouble := range []schedule.Action{schedule.FailWrites, schedule.TimeOut} {
-		s := schedule.Schedule{Nodes: 2,
-			Autoscalers: []schedule.Autoscaler{{Name: "falls", Kind: "ReplicaSet", Metric: schedule.ByValue, Least: 1, Most: 9, Replicas: 6, Load: 6 * schedule.TargetLoad}},
-			Steps: []schedule.Step{
-				{At: from, Action: schedule.Broken, Target: "pods", N: 1, For: length},
-				{At: from, Action: trouble, Target: "horizontalpodautoscalers", For: length},
-				{At: from, Action: trouble, Target: "replicasets", For: length},
-				{At: from + 10*time.Second, Action: schedule.SetLoad, Target: "falls", N: 2 * schedule.TargetLoad},
-			}}
-		tried := map[arms.Arm]map[string]int{arms.Stock: {}, arms.Ours: {}}
-		for arm, n := range tried {
-			run(t, arm, s, func(line string) {
-				for _, write := range []string{"update horizontalpodautoscalers/status", "update replicasets/scale"} {
-					if strings.Contains(line, write) {
-						n[write]++
+		for _, reads := range []schedule.Step{{Action: schedule.Broken, N: 1}, {Action: schedule.SlowReads, Delay: 4 * time.Second}} {
+			for _, status := range []string{"status fails", "status is written"} {
+				t.Run(fmt.Sprintf("%s, %s, %s", trouble, reads.Action, status), func(t *testing.T) {
+					reads.At, reads.Target, reads.For = from, "pods", length
+					s := schedule.Schedule{Nodes: 2,
+						Autoscalers: []schedule.Autoscaler{{Name: "falls", Kind: "ReplicaSet", Metric: schedule.ByValue, Least: 1, Most: 9, Replicas: 6, Load: 6 * schedule.TargetLoad}},
+						Steps: []schedule.Step{
+							reads,
+							{At: from, Action: trouble, Target: "replicasets", For: length},
+							{At: from + 10*time.Second, Action: schedule.SetLoad, Target: "falls", N: 2 * schedule.TargetLoad},
+						}}
+					if status == "status fails" {
+						s.Steps = append(s.Steps, schedule.Step{At: from, Action: trouble, Target: "horizontalpodautoscalers", For: length})
 					}
-				}
-			})
+					tried := map[arms.Arm]map[string]int{arms.Stock: {}, arms.Ours: {}}
+					for arm, n := range tried {
+						run(t, arm, s, func(line string) {
+							for _, write := range []string{"update horizontalpodautoscalers/status", "update replicasets/scale"} {
+								if strings.Contains(line, write) {
+									n[write]++
+								}
+							}
+						})
+					}
+					t.Log(tried)
+					for write, n := range tried[arms.Ours] {
+						require.Greater(t, tried[arms.Stock][write], 100)
+						require.LessOrEqual(t, n, tried[arms.Stock][write]+10, write)
+					}
+				})
+			}
 		}
-		t.Logf("%s: %v", trouble, tried)
-		for write, n := range tried[arms.Ours] {
-			require.Greater(t, tried[arms.Stock][write], 100)
-			require.LessOrEqual(t, n, tried[arms.Stock][write]+10, write)
-		}
+	}
+}
+
+// The answers to an autoscaler's status are server errors, and autoscalers cannot be proven, or slowly. The load falls, and later rises: the replicas are lowered after the
+// longest wait, and raised at once.
+func TestAutoscalerWhoseStatusIsUnknownGoesOn(t *testing.T) {
+	const from, length = time.Minute, 10 * time.Minute
+	for _, reads := range []schedule.Step{{Action: schedule.Broken, N: 1}, {Action: schedule.SlowReads, Delay: 20 * time.Second}} {
+		t.Run(string(reads.Action), func(t *testing.T) {
+			reads.At, reads.Target, reads.For = from, "horizontalpodautoscalers", length
+			s := schedule.Schedule{Nodes: 2, Settle: time.Minute,
+				Autoscalers: []schedule.Autoscaler{{Name: "falls", Kind: "Deployment", Metric: schedule.ByCPU, Least: 2, Most: 10, Replicas: 5, Load: 5 * schedule.TargetLoad}},
+				Steps: []schedule.Step{
+					reads,
+					{At: from, Action: schedule.TimeOut, Target: "horizontalpodautoscalers", For: length},
+					{At: from + 2*time.Second, Action: schedule.SetLoad, Target: "falls", N: 2 * schedule.TargetLoad},
+					{At: from + 4*time.Minute, Action: schedule.SetLoad, Target: "falls", N: 6 * schedule.TargetLoad},
+				}}
+			stock, ours := both(t, s)
+			for arm, r := range map[arms.Arm]validate.Record{arms.Stock: stock, arms.Ours: ours} {
+				require.Len(t, r.Many["falls"], 1, arm)
+				require.LessOrEqual(t, r.Many["falls"][0].For, time.Minute+2*arms.AutoscalerPeriod, arm)
+				require.Len(t, r.Few["falls"], 1, arm)
+				require.LessOrEqual(t, r.Few["falls"][0].For, arms.AutoscalerPeriod, arm)
+			}
+		})
 	}
 }
 
@@ -122,6 +159,24 @@ func TestReplicasAreRaisedByThePodsThatAreSeen(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Fewer replicas are allowed, and then more, while pods cannot be proven. Ours has lowered the replicas, and the pods that are to be deleted for it wait: they carry the
+// load, so that upstream's controller raises nothing. They are deleted once they are proven, and soon made again.
+func TestPodsThatAreNotDeletedYetCarryTheLoad(t *testing.T) {
+	s := schedule.Schedule{Nodes: 2, Settle: 2 * time.Minute,
+		Autoscalers: []schedule.Autoscaler{{Name: "loaded", Kind: "Deployment", Metric: schedule.ByCPU, Least: 2, Most: 10, Replicas: 5, Load: 5 * schedule.TargetLoad}},
+		Steps: []schedule.Step{
+			{At: time.Minute, Action: schedule.Broken, Target: "pods", N: 1, For: 10 * time.Minute},
+			{At: 62 * time.Second, Action: schedule.SetMost, Target: "loaded", N: 3},
+			{At: 300 * time.Second, Action: schedule.SetLeast, Target: "loaded", N: 4},
+			{At: 310 * time.Second, Action: schedule.SetMost, Target: "loaded", N: 12},
+		}}
+	stock, ours := both(t, s)
+	require.NotEmpty(t, stock.Few["loaded"])
+	require.Len(t, ours.Few["loaded"], 1)
+	require.LessOrEqual(t, ours.Few["loaded"][0].For, arms.AutoscalerPeriod+time.Second)
+	require.EqualValues(t, 5, ours.Replicas["loaded"])
 }
 
 // Random histories of autoscalers: ours lowers no replicas that are needed, and raises them as soon.

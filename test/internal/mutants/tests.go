@@ -270,6 +270,38 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "autoscaler-status", Protection: "an autoscaler whose replicas could not be changed is left to its period though its status was written", File: "pkg/consistencystore/refused.go",
+			Old: "is = of.failed && !of.mended",
+			New: "is = false && !of.mended",
+		},
+		Package: "test/composition", Test: "TestAutoscalerThatWaitsAndCannotWrite",
+	},
+	{
+		Mutant: Mutant{
+			Name: "mended-write", Protection: "an object of which a write failed is woken once that was made after all", File: "pkg/consistencystore/refused.go",
+			Old: "is = of.failed && !of.mended",
+			New: "is = of.failed",
+		},
+		Package: "pkg/consistencystore", Test: "TestAFailedWriteLeavesTheObjectToTheBackoff",
+	},
+	{
+		Mutant: Mutant{
+			Name: "autoscaler-failed", Protection: "an autoscaler that waits says once, and not each time it is tried, that its replicas cannot be changed", File: controllers + "podautoscaler/prove.go",
+			Old: "	if able.Reason == \"FailedUpdateScale\" {",
+			New: "	if false && able.Reason == \"FailedUpdateScale\" {",
+		},
+		Package: "test/composition", Test: "TestAutoscalerThatWaitsAndCannotWrite",
+	},
+	{
+		Mutant: Mutant{
+			Name: "autoscaler-unsettled", Protection: "an autoscaler does not wait for the outcome of a write of its status", File: "pkg/consistencystore/unsettled.go",
+			Old: " || s.name == autoscaler {",
+			New: " || false && s.name == autoscaler {",
+		},
+		Package: "test/composition", Test: "TestAutoscalerWhoseStatusIsUnknownGoesOn",
+	},
+	{
+		Mutant: Mutant{
 			Name: "early-pass", Protection: "pod garbage collection looks early only once the cache is proven", File: "pkg/consistencystore/refused.go",
 			Old: "return s.period > 0 && !r.forgotten",
 			New: "return s.period < 0 && !r.forgotten",

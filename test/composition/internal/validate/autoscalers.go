@@ -57,6 +57,8 @@ const (
 type scaler struct {
 	there                 bool
 	replicas, least, most int32
+	// ready are the pods that are.
+	ready int32
 }
 
 // wanted is what upstream wants at a time, by the server's state.
@@ -100,6 +102,11 @@ func standsAt(truth model.Truth, a schedule.Autoscaler) (s scaler) {
 	}
 	if hpa, ok := truth.Get(model.Autoscalers, traffic.Namespace, a.Name).(*autoscalingv2.HorizontalPodAutoscaler); ok {
 		s.there, s.least, s.most = true, *hpa.Spec.MinReplicas, hpa.Spec.MaxReplicas
+	}
+	for _, o := range truth.List(model.Pods) {
+		if p, ok := o.(*corev1.Pod); ok && p.Labels["app"] == a.Name && active(p) && ready(p) {
+			s.ready++
+		}
 	}
 	return s
 }
@@ -167,6 +174,13 @@ func (s scaler) few(load int) bool {
 		return true
 	}
 	return s.replicas < s.most && float64(load) > (1+outside)*schedule.TargetLoad*float64(s.replicas) && enough(load) > s.replicas
+}
+
+// lacks says that a workload has too few replicas, and no pods besides that carry the load: a deletion of pods that waits, or fails, leaves such.
+func (s scaler) lacks(load int) bool {
+	pods := s
+	pods.replicas = max(s.replicas, s.ready)
+	return s.few(load) && pods.few(load)
 }
 
 func (s scaler) many(load int) bool {
@@ -252,7 +266,7 @@ func (j *Judge) judgeScaling(truth model.Truth, r *model.Resource, old, now mode
 }
 
 func (j *Judge) turnScaler(name string, s scaler, load int, at time.Time) {
-	turn(j.scaling.few, j.record.Few, name, s.few(load), at, j.began)
+	turn(j.scaling.few, j.record.Few, name, s.lacks(load), at, j.began)
 	turn(j.scaling.many, j.record.Many, name, s.many(load), at, j.began)
 }
 

@@ -17,15 +17,13 @@ import (
 	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
-var podGroupResource = v1.Resource("pods")
-
 // notProvenFresh is the reason of the condition while replicas are not lowered.
 const notProvenFresh = "CacheNotProvenFresh"
 
 // follow tells the store of the caches that a replica count is lowered by.
 func (a *HorizontalController) follow(hpas autoscalinginformers.HorizontalPodAutoscalerInformer, pods coreinformers.PodInformer) {
 	consistencyutil.Follow(a.consistencyStore, horizontalGroupResource, hpas.Informer().GetStore())
-	consistencyutil.Follow(a.consistencyStore, podGroupResource, pods.Informer().GetStore())
+	consistencyutil.Follow(a.consistencyStore, v1.Resource("pods"), pods.Informer().GetStore())
 }
 
 // proven returns how many replicas are desired: no fewer than there are, unless the HPA, and the pods if they were counted, are those of
@@ -40,14 +38,16 @@ func (a *HorizontalController) proven(ctx context.Context, was, hpa *autoscaling
 	if err == nil {
 		return min(desired, current)
 	}
-	said := limited(was)
-	if consistencyutil.Again(err) && (said == nil || said.Reason != notProvenFresh) {
+	said, able := condition(was, autoscalingv2.ScalingLimited), condition(was, autoscalingv2.AbleToScale)
+	if able.Reason == "FailedUpdateScale" {
+		*condition(hpa, autoscalingv2.AbleToScale) = *able // It is not tried now, and would be said to be able until it fails again.
 		return current
 	}
-	setCondition(hpa, autoscalingv2.ScalingLimited, v1.ConditionTrue, notProvenFresh, "the replicas are not lowered to %d until the caches of pods and of autoscalers are proven fresh", desired)
-	if now := limited(hpa); said != nil && said.Status == now.Status {
-		now.LastTransitionTime = said.LastTransitionTime
+	if consistencyutil.Again(err) && said.Reason != notProvenFresh {
+		return current
 	}
+	*condition(hpa, autoscalingv2.ScalingLimited) = *said // It may have said so before: then it says since when.
+	setCondition(hpa, autoscalingv2.ScalingLimited, v1.ConditionTrue, notProvenFresh, "the replicas are not lowered to %d until the caches of pods and of autoscalers are proven fresh", desired)
 	return current
 }
 
@@ -58,7 +58,7 @@ func (a *HorizontalController) counted(hpa *autoscalingv2.HorizontalPodAutoscale
 	}) {
 		return none
 	}
-	return consistencyutil.Counted{Resource: podGroupResource, List: func() (out []any, err error) {
+	return consistencyutil.Counted{Resource: v1.Resource("pods"), List: func() (out []any, err error) {
 		of, err := labels.Parse(selector)
 		if err != nil {
 			return nil, err
@@ -71,12 +71,12 @@ func (a *HorizontalController) counted(hpa *autoscalingv2.HorizontalPodAutoscale
 	}}
 }
 
-// limited is the condition that says whether the replicas are limited.
-func limited(hpa *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscalerCondition {
+// condition is the HPA's of that type, or one that says nothing.
+func condition(hpa *autoscalingv2.HorizontalPodAutoscaler, of autoscalingv2.HorizontalPodAutoscalerConditionType) *autoscalingv2.HorizontalPodAutoscalerCondition {
 	for i := range hpa.Status.Conditions {
-		if c := &hpa.Status.Conditions[i]; c.Type == autoscalingv2.ScalingLimited {
+		if c := &hpa.Status.Conditions[i]; c.Type == of {
 			return c
 		}
 	}
-	return nil
+	return &autoscalingv2.HorizontalPodAutoscalerCondition{Type: of}
 }
