@@ -176,7 +176,7 @@ func composition() []Tested {
 			Old: "		if held {\n			return errHeld\n",
 			New: "		if held && false {\n			return errHeld\n",
 		}},
-		{Package: compositionTests, Test: "TestForegroundDeletionWhosePodsCannotBeDeleted", Mutant: Mutant{
+		{Package: compositionTests, Test: "TestForegroundDeletionWhileWritesFail/pods", Mutant: Mutant{
 			Name: "foreground-again", Protection: "the end of an owner's wait has no dependent tried again that has failed", File: controllers + "garbagecollector/prove.go",
 			Old: "		if !blocking || !slices.ContainsFunc(",
 			New: "		if true || !slices.ContainsFunc(",
