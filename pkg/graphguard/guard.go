@@ -28,6 +28,8 @@ const (
 	deliverWait = 10 * time.Second
 	// provenFor is how long an owner stays proven that is still there.
 	provenFor = time.Minute
+	// knownFor is how long it is known that an owner has waited for as long as it may: above the longest backoff of a queue.
+	knownFor = 20 * time.Minute
 	// lookEvery is how often it is looked for owners that have waited for long enough.
 	lookEvery = time.Second
 )
@@ -71,6 +73,9 @@ type owner struct {
 	again func()
 	// open are the resources that are not proven for it yet.
 	open map[*followed]struct{}
+	// waited are those for which it has waited for as long as it may. If its finalizer cannot be taken off then, the next try waits for
+	// one answer about them, and not for as long again.
+	waited map[*followed]struct{}
 	// proven is when it was; zero while it waits.
 	proven time.Time
 }
@@ -90,7 +95,11 @@ func (g *Guard) Proven(of consistency.GraphOwner, again func()) bool {
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	o := &owner{GraphOwner: of, since: now, again: again, open: map[*followed]struct{}{}}
+	key := ownerKey{of.UID, of.Blocking}
+	o := &owner{GraphOwner: of, since: now, again: again, open: map[*followed]struct{}{}, waited: map[*followed]struct{}{}}
+	if before := g.owners[key]; before != nil {
+		o.waited = before.waited
+	}
 	for _, resource := range monitored {
 		f := g.followed[resource]
 		if f == nil || !counts(of, f.GraphResource) {
@@ -107,7 +116,7 @@ func (g *Guard) Proven(of consistency.GraphOwner, again func()) bool {
 	if len(o.open) == 0 {
 		return true
 	}
-	g.owners[ownerKey{of.UID, of.Blocking}] = o
+	g.owners[key] = o
 	g.waiting++
 	if !g.looking {
 		g.looking = true
@@ -191,8 +200,9 @@ func (g *Guard) settle(f *followed, asOf time.Time, proof freshness.Proof, reach
 		if _, open := o.open[f]; !open {
 			continue
 		}
+		_, waited := o.waited[f]
 		switch {
-		case reached && !o.since.After(asOf):
+		case (reached || waited) && !o.since.After(asOf):
 			delete(o.open, f)
 			ready = g.done(o, ready)
 		default:
@@ -234,7 +244,7 @@ func (g *Guard) look() {
 		g.mu.Lock()
 		for key, o := range g.owners {
 			if !o.proven.IsZero() {
-				if now.Sub(o.proven) >= provenFor {
+				if age := now.Sub(o.proven); age >= knownFor || age >= provenFor && len(o.waited) == 0 {
 					delete(g.owners, key)
 				}
 				continue
@@ -242,6 +252,7 @@ func (g *Guard) look() {
 			for f := range o.open {
 				if g.over(o, f, now) {
 					delete(o.open, f)
+					o.waited[f] = struct{}{}
 					gone[f]++
 				}
 			}

@@ -286,6 +286,34 @@ func TestAnOwnerWaitsForALimitedTime(t *testing.T) {
 	}
 }
 
+// One whose finalizer could not be taken off after the longest wait is tried again. It asks again, and waits for no more than an answer.
+func TestAnOwnerWaitsForAsLongAsItMayOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, pods)
+		w.says(pods, down)
+		require.False(t, w.proven("a"))
+		time.Sleep(rvtracker.OwnerLimits.Unknown + 2*time.Second)
+		require.Equal(t, "a", <-w.again)
+		require.True(t, w.proven("a"))
+		for _, proof := range []freshness.Proof{down, stale, fresh} {
+			time.Sleep(5 * time.Minute)
+			w.says(pods, proof)
+			asked := w.requests()
+			require.False(t, w.proven("a"))
+			time.Sleep(time.Second)
+			require.Equal(t, "a", <-w.again)
+			require.Equal(t, asked+1, w.requests())
+			require.True(t, w.proven("a"))
+		}
+		w.says(pods, down)
+		require.False(t, w.proven("b"))
+		time.Sleep(10 * time.Second)
+		require.Empty(t, w.again, "others wait as ever")
+		time.Sleep(time.Hour)
+		require.Zero(t, w.kept())
+	})
+}
+
 // Other callers may show that a cache is stale before an owner comes, and then nothing more is known.
 func TestAnOwnerComesAfterACacheWasShownStale(t *testing.T) {
 	for name, test := range map[string]struct{ ago, want time.Duration }{

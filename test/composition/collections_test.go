@@ -120,6 +120,26 @@ func TestForegroundDeletionOfWhatIsNotSeen(t *testing.T) {
 	require.Less(t, longest(ours.Lingering["family"]), 25*time.Second)
 }
 
+// Writes fail, and the server proves nothing. The owner of pods that cannot be deleted does not have them tried once more when its own wait is over:
+// each failure doubles the backoff, and the deletion would end more than ten minutes after stock's. One that cannot be written itself has waited
+// for its minute once, and does not wait for another at each try.
+func TestForegroundDeletionWhileWritesFail(t *testing.T) {
+	for failing, more := range map[string]time.Duration{"pods": 0, "replicasets": time.Minute} {
+		t.Run(failing, func(t *testing.T) {
+			s := schedule.Schedule{Nodes: 2, Settle: 3 * time.Minute, Families: []schedule.Family{{Kind: "ReplicaSet", Name: "family", Replicas: 2}}, Steps: []schedule.Step{
+				{At: time.Minute, Action: schedule.FailWrites, Target: failing, For: 10 * time.Minute},
+				{At: time.Minute, Action: schedule.Unprovable, For: 10 * time.Minute},
+				{At: 62 * time.Second, Action: schedule.RemoveOwner, Target: "family", N: 1},
+			}}
+			stock, ours := both(t, s)
+			require.Len(t, ours.Lingering["family"], 1)
+			require.False(t, ours.Lingering["family"][0].Open)
+			require.InDelta(t, (longest(stock.Lingering["family"]) + more).Seconds(), longest(ours.Lingering["family"]).Seconds(), 3)
+			require.LessOrEqual(t, ours.Collecting["delete"], stock.Collecting["delete"])
+		})
+	}
+}
+
 // Random histories of owners and dependents: ours deletes nothing that has an owner or was to be left behind, and leaves no garbage for longer.
 func TestCollectorSeeds(t *testing.T) {
 	eachSeed(t, number(t, "COLLECTOR_SEEDS", collectorSeeds), schedule.DrawCollections)

@@ -176,6 +176,11 @@ func composition() []Tested {
 			Old: "		if held {\n			return errHeld\n",
 			New: "		if held && false {\n			return errHeld\n",
 		}},
+		{Package: compositionTests, Test: "TestForegroundDeletionWhileWritesFail/pods", Mutant: Mutant{
+			Name: "foreground-again", Protection: "the end of an owner's wait has no dependent tried again that has failed", File: controllers + "garbagecollector/prove.go",
+			Old: "		if !blocking || !slices.ContainsFunc(",
+			New: "		if true || !slices.ContainsFunc(",
+		}},
 		{Package: compositionTests, Test: "TestOwnerIsReplacedUnseen/stalled", Mutant: Mutant{
 			Name: "graph-replaced", Protection: "the graph is told that an owner is gone whose name a relist shows another object under", File: "pkg/graphguard/followed.go",
 			Old: "if gone, replaced := replacedBy(was, object); replaced {",

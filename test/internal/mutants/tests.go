@@ -698,6 +698,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "graph-waited", Protection: "an owner whose finalizer cannot be taken off does not wait for as long again at each try", File: "pkg/graphguard/guard.go",
+			Old: "case (reached || waited) && !o.since.After(asOf):",
+			New: "case (reached || waited && false) && !o.since.After(asOf):",
+		},
+		Package: "pkg/graphguard", Test: "TestAnOwnerWaitsForAsLongAsItMayOnce",
+	},
+	{
+		Mutant: Mutant{
 			Name: "graph-shared", Protection: "owners share the proofs of their graph, one of a resource in 2 s", File: "pkg/graphguard/guard.go",
 			Old: "next := f.asking.last.Add(askEvery)",
 			New: "next := f.asking.last.Add(askEvery / 100)",

@@ -49,23 +49,23 @@ func (gb *GraphBuilder) followed(resource schema.GroupVersionResource, kind sche
 	return gb.guard.Follow(consistencyutil.GraphResource{GroupVersionResource: resource, Kind: kind.GroupKind(), Namespaced: namespaced}, store, handler)
 }
 
-// held reports whether dependents of the owner may be missing from the graph; the owner comes back to the queue then. The
-// graph must be read after this call.
+// held reports whether dependents of the owner may be missing from the graph; the owner comes back to the queue then, unless one that
+// blocks it has failed, after which it comes anyway: another try would double that one's backoff. The graph must be read after this call.
 func (gb *GraphBuilder) held(owner *node, blocking bool, queue workqueue.TypedRateLimitingInterface[*node]) bool {
 	if gb.guard == nil {
 		return false
 	}
-	gvk := schema.FromAPIVersionAndKind(owner.identity.APIVersion, owner.identity.Kind)
-	return !gb.guard.Proven(consistencyutil.GraphOwner{
-		NamespacedName: types.NamespacedName{Namespace: owner.identity.Namespace, Name: owner.identity.Name},
-		Kind:           gvk.GroupKind(), UID: owner.identity.UID, Blocking: blocking,
-	}, func() { queue.Add(owner) })
+	kind := schema.FromAPIVersionAndKind(owner.identity.APIVersion, owner.identity.Kind).GroupKind()
+	name := types.NamespacedName{Namespace: owner.identity.Namespace, Name: owner.identity.Name}
+	return !gb.guard.Proven(consistencyutil.GraphOwner{NamespacedName: name, Kind: kind, UID: owner.identity.UID, Blocking: blocking}, func() {
+		if !blocking || !slices.ContainsFunc(owner.blockingDependents(), func(n *node) bool { return queue.NumRequeues(n) > 0 }) {
+			queue.Add(owner)
+		}
+	})
 }
 
-// trust has the cache empty and in use, or out of use.
+// trust has the cache empty, and in use or out of use.
 func (c *ReferenceCache) trust(trusted bool) {
-	if trusted {
-		c.cache.Clear()
-	}
+	c.cache.Clear()
 	c.distrusted.Store(!trusted)
 }
