@@ -72,6 +72,7 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 		} else {
 			paused = s.outlastAction(owner, r)
 		}
+		paused = s.outlastBackoff(owner, r) || paused
 		s.mu.Lock()
 		s.held.change(func() { s.held.release(stalenessz.ForAction, owner, r.resource) })
 		r.ended = time.Now()

@@ -110,7 +110,10 @@ func (*Store) followedStore(f *followed) (cache.Store, bool) {
 func (s *Store) Reading(key string) consistency.Pass {
 	s.mu.Lock()
 	if f := s.failed[key]; f != nil {
-		f.since, f.left = false, false
+		if !f.woken {
+			f.asked = time.Now()
+		}
+		f.since, f.left, f.woken = false, false, false
 	}
 	of := s.waiting[key]
 	ahead := slices.Collect(maps.Keys(of))
@@ -209,6 +212,10 @@ type failure struct {
 	// tries are the readings in a row that had one, but for those that could do no more than wait, and at is when the last had its.
 	tries int
 	at    time.Time
+	// woken says that a value has woken the object since it was last read, and asked is the last reading that no value caused: the queue's
+	// backoff or an event did, and upstream would try then.
+	woken bool
+	asked time.Time
 }
 
 // fails notes that a write of the object with this key has failed. mu must be held.
@@ -228,13 +235,29 @@ func (s *Store) fails(key string) {
 	f.at = time.Now()
 }
 
-// pauses reports whether the value must not wake its object yet: the queue's backoff after its last failure is not over. A reading that does no more than wait,
-// as one that follows the failure at once, does not end it.
-func (s *Store) pauses(owner types.NamespacedName, r *putOff) bool {
+// pauses is for how long the value must not wake its object yet, proven or not, as a write of the object has failed: until the queue's backoff is over, or
+// brings the object back, or an event does. A reading that a value has caused, as one that follows the failure at once, does not end it. One that
+// has just begun does not either: it tries by itself, and may fail.
+func (s *Store) pauses(owner types.NamespacedName, r *putOff) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.failed[queueKey(owner)]
-	return f != nil && !r.forgotten && time.Since(f.at) < min(statusRetry<<min(f.tries, 20), maxPause)
+	if f == nil || r.forgotten || f.asked.After(f.at) && time.Since(f.asked) >= firstPause {
+		return 0
+	}
+	return time.Until(f.at.Add(min(statusRetry<<min(f.tries, 20), maxPause)))
+}
+
+// outlastBackoff waits while the value pauses, and reports whether it had to.
+func (s *Store) outlastBackoff(owner types.NamespacedName, r *putOff) (had bool) {
+	for left := s.pauses(owner, r); left > 0 && s.ctx.Err() == nil; left = s.pauses(owner, r) {
+		had = true
+		select {
+		case <-time.After(min(left, briefly)):
+		case <-s.ctx.Done():
+		}
+	}
+	return had
 }
 
 // wakeLeft is for an object of which no write has failed after all: values may wake it again, and it makes up for a wake that was left out.

@@ -335,3 +335,45 @@ func TestAFailedWriteLeavesTheObjectToTheBackoff(t *testing.T) {
 		})
 	}
 }
+
+// After a write that failed a value pauses until the queue's backoff or an event has the object read. A reading that a value has caused ends no pause.
+func TestAReadingThatNoValueCausedEndsThePause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const key = "ns/quota"
+		owner := types.NamespacedName{Name: ownerOf(key, "pods")}
+		store, _ := readingStore(t.Context(), &verdicts{})
+		read := func() {
+			time.Sleep(time.Millisecond)
+			store.Reading(key)
+		}
+		fails := func() {
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			store.fails(key)
+		}
+		pauses := func() bool { return store.pauses(owner, &putOff{}) > 0 }
+		require.False(t, pauses(), "nothing has failed")
+		for range 10 {
+			fails()
+			read()
+		}
+		require.True(t, pauses(), "the reading may fail, too")
+		time.Sleep(firstPause)
+		require.False(t, pauses(), "read by the queue")
+		store.wakeAction(owner)
+		read()
+		store.wakeAction(owner) // Another value, while the object is tried.
+		fails()
+		read()
+		time.Sleep(firstPause)
+		require.True(t, pauses(), "read for a value")
+		read()
+		require.True(t, pauses(), "the reading may fail, too")
+		time.Sleep(firstPause)
+		require.False(t, pauses(), "read by the queue")
+		fails()
+		require.True(t, pauses(), "failed again")
+		time.Sleep(time.Minute)
+		require.False(t, pauses(), "the backoff is over")
+	})
+}

@@ -177,7 +177,7 @@ func (s *Store) Failed(owner types.NamespacedName, what transport.Write) {
 
 // outlast waits, while writes for the owner fail, or another pass comes anyhow, until the cache is proven, keeps lagging, or the owner may be tried again.
 func (s *Store) outlast(owner types.NamespacedName, r *putOff, since time.Time) {
-	for (s.refusals.pause(owner, since) || s.pauses(owner, r) || s.passes(r)) && s.ctx.Err() == nil {
+	for (s.refusals.pause(owner, since) || s.passes(r)) && s.ctx.Err() == nil {
 		proof := s.prover.Prove(s.ctx, r.resource, s.asOf(owner, time.Now(), ProofAge))
 		if proof.Fresh() || s.keepsLagging(r) {
 			return

@@ -217,6 +217,8 @@ func (s *Store) wakeAction(owner types.NamespacedName) {
 	leave := f != nil && f.since
 	if leave {
 		f.left = true
+	} else if f != nil {
+		f.woken = true
 	}
 	s.mu.Unlock()
 	if !leave {

@@ -44,23 +44,27 @@ func TestNoClaimForAPodThatHasEnded(t *testing.T) {
 }
 
 // Claims whose reservations cannot be dropped, as an admission webhook is down, are tried as often as by upstream, though what is no longer needed is read
-// live each time, as nothing can be proven.
+// live each time, as nothing can be proven, or is proven late each time.
 func TestReservationsThatCannotBeDropped(t *testing.T) {
 	const from, length = time.Minute, 30 * time.Minute
-	s := schedule.Schedule{Nodes: 2, Steps: []schedule.Step{
-		{At: from, Action: schedule.Unprovable, For: length},
-		{At: from, Action: schedule.FailWrites, Target: "resourceclaims", For: length},
-	}}
-	for i := range 6 {
-		name := fmt.Sprint("claimer-", i)
-		s.Claimers = append(s.Claimers, schedule.Claimer{Name: name, Shared: []int{0, 1}})
-		s.Steps = append(s.Steps, schedule.Step{At: from + time.Second + time.Duration(i)*300*time.Millisecond, Action: schedule.EndClaimer, Target: name})
+	for name, proofs := range map[string]schedule.Step{
+		"no proofs":   {At: from, Action: schedule.Unprovable, For: length},
+		"slow proofs": {At: from, Action: schedule.SlowReads, Target: "pods", Delay: 4 * time.Second, For: length},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := schedule.Schedule{Nodes: 2, Steps: []schedule.Step{proofs, {At: from, Action: schedule.FailWrites, Target: "resourceclaims", For: length}}}
+			for i := range 6 {
+				name := fmt.Sprint("claimer-", i)
+				s.Claimers = append(s.Claimers, schedule.Claimer{Name: name, Shared: []int{0, 1}})
+				s.Steps = append(s.Steps, schedule.Step{At: from + time.Second + time.Duration(i)*300*time.Millisecond, Action: schedule.EndClaimer, Target: name})
+			}
+			const update = "update resourceclaims/status"
+			stock, ours := run(t, arms.Stock, s, nil).Claiming[update], run(t, arms.Ours, s, nil).Claiming[update]
+			t.Logf("%s: stock %d, ours %d", update, stock, ours)
+			require.Greater(t, stock, 30)
+			require.LessOrEqual(t, ours, stock*5/4+20)
+		})
 	}
-	const update = "update resourceclaims/status"
-	stock, ours := run(t, arms.Stock, s, nil).Claiming[update], run(t, arms.Ours, s, nil).Claiming[update]
-	t.Logf("%s: stock %d, ours %d", update, stock, ours)
-	require.Greater(t, stock, 30)
-	require.LessOrEqual(t, ours, stock*5/4+20)
 }
 
 // Random histories of pods that claim devices: ours takes none of a pod that needs it, and releases as soon.

@@ -14,12 +14,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/faults"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
 )
 
 // A quota that is made together with the pods that it counts, as by one apply of a folder, soon has them all counted. Until what is used
@@ -122,4 +124,30 @@ func TestEvictionsStayAllowedWhilePodsAreNotSeen(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A quota that cannot be written while proofs of pods are slow is tried as often as by upstream: of its two values each would wake it once proven, and
+// one wait while the other is tried. Once it can be written an event has it written, and not only the end of the backoff, which may be minutes off.
+func TestQuotaThatCannotBeWrittenWhileProofsAreSlow(t *testing.T) {
+	const from, length, event = time.Minute, 140 * time.Second, 4 * time.Minute // All quotas are looked at every 5 min.
+	s := schedule.Schedule{Nodes: 2, Ended: 2, Settle: 3 * time.Minute, Tenants: []schedule.Tenant{{Name: tenant, Pods: 6, Hard: 8}}, Steps: []schedule.Step{
+		{At: from, Action: schedule.SlowReads, Target: "pods", Delay: 4 * time.Second, For: 5 * time.Minute},
+		{At: from, Action: schedule.FailWrites, Target: "resourcequotas", For: length},
+		{At: from + 2*time.Second, Action: schedule.EndPods, Target: tenant, N: 5},
+		{At: event, Action: schedule.EndPods, Target: tenant, N: 6},
+	}}
+	pods := schedule.Value{Kind: schedule.QuotaValue, Namespace: tenant, Name: tenant, Of: "pods"}
+	stock, ours := both(t, s)
+	tries, until := map[arms.Arm]int{}, map[arms.Arm]time.Duration{}
+	for arm, r := range map[arms.Arm]validate.Record{arms.Stock: stock, arms.Ours: ours} {
+		tries[arm] = r.Requests[model.Owner{Kind: schedule.QuotaValue, NamespacedName: types.NamespacedName{Namespace: tenant, Name: tenant}}]["update resourcequotas/status"]
+		for _, span := range r.Withheld[pods] {
+			until[arm] = max(until[arm], span.From+span.For)
+		}
+	}
+	t.Logf("updates: stock %d, ours %d; written at: stock %s, ours %s", tries[arms.Stock], tries[arms.Ours], until[arms.Stock], until[arms.Ours])
+	require.Greater(t, tries[arms.Stock], 10)
+	require.LessOrEqual(t, tries[arms.Ours], tries[arms.Stock]*5/4+4)
+	require.InDelta(t, event, until[arms.Stock], float64(time.Second))
+	require.LessOrEqual(t, until[arms.Ours], event+15*time.Second)
 }

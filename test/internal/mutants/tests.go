@@ -254,11 +254,27 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "value-pause", Protection: "a value whose write failed is left to the queue's backoff though a look comes between that only waits", File: "pkg/consistencystore/refused.go",
-			Old: "s.pauses(owner, r) ||",
-			New: "s.pauses(owner, r) && false ||",
+			Name: "value-pause", Protection: "a value whose write failed is left to the queue's backoff though a look comes between that only waits", File: "pkg/consistencystore/putoff.go",
+			Old: "paused = s.outlastBackoff(owner, r) || paused",
+			New: "paused = !proven && s.outlastBackoff(owner, r) || paused",
 		},
 		Package: "test/composition", Test: "TestReservationsThatCannotBeDropped",
+	},
+	{
+		Mutant: Mutant{
+			Name: "value-woken", Protection: "a look that a value has caused does not end the backoff of its object's failed write", File: "pkg/consistencystore/reading.go",
+			Old: "		if !f.woken {\n",
+			New: "		if true {\n",
+		},
+		Package: "pkg/consistencystore", Test: "TestAReadingThatNoValueCausedEndsThePause",
+	},
+	{
+		Mutant: Mutant{
+			Name: "value-event", Protection: "an event has a value tried again before the queue's backoff is over", File: "pkg/consistencystore/reading.go",
+			Old: " || f.asked.After(f.at) && time.Since(f.asked) >= firstPause {\n",
+			New: " {\n",
+		},
+		Package: "pkg/consistencystore", Test: "TestAReadingThatNoValueCausedEndsThePause",
 	},
 	{
 		Mutant: Mutant{
