@@ -245,7 +245,11 @@ func (s *Store) pauses(owner types.NamespacedName, r *putOff) time.Duration {
 	if f == nil || r.forgotten || f.asked.After(f.at) && time.Since(f.asked) >= firstPause {
 		return 0
 	}
-	return time.Until(f.at.Add(min(statusRetry<<min(f.tries, 20), maxPause)))
+	pause := min(statusRetry<<min(f.tries, 20), maxPause)
+	if s.name == autoscaler {
+		pause = maxPause // Its queue brings it back every 15 s.
+	}
+	return time.Until(f.at.Add(pause))
 }
 
 // outlastBackoff waits while the value pauses, and reports whether it had to.

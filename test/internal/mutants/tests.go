@@ -262,6 +262,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "autoscaler-value", Protection: "an autoscaler whose write failed is left to its period when a proof comes", File: "pkg/consistencystore/reading.go",
+			Old: "		pause = maxPause ",
+			New: "		",
+		},
+		Package: "test/composition", Test: "TestAutoscalerThatWaitsAndCannotWrite",
+	},
+	{
+		Mutant: Mutant{
 			Name: "value-woken", Protection: "a look that a value has caused does not end the backoff of its object's failed write", File: "pkg/consistencystore/reading.go",
 			Old: "		if !f.woken {\n",
 			New: "		if true {\n",
