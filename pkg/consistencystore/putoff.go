@@ -66,13 +66,11 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 	}
 	began := time.Now()
 	go func() {
-		proven, paused := wait(), false
+		proven := wait()
 		if !proven {
 			s.outlast(owner, r, began)
-		} else {
-			paused = s.outlastAction(owner, r)
 		}
-		paused = s.outlastBackoff(owner, r) || paused
+		paused := s.outlastFailure(owner, r, proven)
 		s.mu.Lock()
 		s.held.change(func() { s.held.release(stalenessz.ForAction, owner, r.resource) })
 		r.ended = time.Now()

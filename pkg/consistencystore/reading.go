@@ -242,26 +242,18 @@ func (s *Store) pauses(owner types.NamespacedName, r *putOff) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.failed[queueKey(owner)]
-	if f == nil || r.forgotten || f.asked.After(f.at) && time.Since(f.asked) >= firstPause {
+	if f == nil || r.forgotten {
 		return 0
 	}
 	pause := min(statusRetry<<min(f.tries, 20), maxPause)
 	if s.name == autoscaler {
 		pause = maxPause // Its queue brings it back every 15 s.
 	}
-	return time.Until(f.at.Add(pause))
-}
-
-// outlastBackoff waits while the value pauses, and reports whether it had to.
-func (s *Store) outlastBackoff(owner types.NamespacedName, r *putOff) (had bool) {
-	for left := s.pauses(owner, r); left > 0 && s.ctx.Err() == nil; left = s.pauses(owner, r) {
-		had = true
-		select {
-		case <-time.After(min(left, briefly)):
-		case <-s.ctx.Done():
-		}
+	left := time.Until(f.at.Add(pause))
+	if f.asked.After(f.at) {
+		left = min(left, time.Until(f.asked.Add(firstPause)))
 	}
-	return had
+	return left
 }
 
 // wakeLeft is for an object of which no write has failed after all: values may wake it again, and it makes up for a wake that was left out.

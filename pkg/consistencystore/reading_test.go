@@ -377,3 +377,25 @@ func TestAReadingThatNoValueCausedEndsThePause(t *testing.T) {
 		require.False(t, pauses(), "the backoff is over")
 	})
 }
+
+// A value that is proven, and pauses as a write of its object has failed, says so.
+func TestAValueThatPausesSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const key = "ns/quota"
+		owner := types.NamespacedName{Name: ownerOf(key, "pods")}
+		store, _ := readingStore(t.Context(), &verdicts{})
+		for range 12 {
+			store.Reading(key)
+			store.mu.Lock()
+			store.fails(key)
+			store.mu.Unlock()
+		}
+		store.await(t.Context(), owner, &putOff{hold: hold{resource: pods}}, func() bool { return true })
+		synctest.Wait()
+		waits := store.held.actionOf(owner)
+		require.NotNil(t, waits)
+		require.Contains(t, waits.why(waits.proof), "the last try failed")
+		time.Sleep(time.Minute)
+		require.Nil(t, store.held.actionOf(owner), "the backoff is over")
+	})
+}

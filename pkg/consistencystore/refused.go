@@ -206,15 +206,23 @@ func (s *Store) keepsLagging(r *putOff) bool {
 	return ok && !known.At.Before(since)
 }
 
-// outlastAction waits, while the owner's action itself fails, until it may be tried again, and reports whether it had to.
-func (s *Store) outlastAction(owner types.NamespacedName, r *putOff) (had bool) {
-	for s.refusals.pauseAction(owner) && s.ctx.Err() == nil {
+// outlastFailure waits, while the owner's action itself fails, or a write of the value's object, until it may be tried again, and reports whether it had to.
+func (s *Store) outlastFailure(owner types.NamespacedName, r *putOff, proven bool) (had bool) {
+	for {
+		left := s.pauses(owner, r)
+		if proven && s.refusals.pauseAction(owner) {
+			left = firstPause
+		}
+		if left <= 0 || s.ctx.Err() != nil {
+			return had
+		}
 		had = true
-		s.held.change(func() { r.failed = true })
+		if proven {
+			s.held.change(func() { r.failed = true })
+		}
 		select {
-		case <-time.After(firstPause):
+		case <-time.After(min(left, firstPause)):
 		case <-s.ctx.Done():
 		}
 	}
-	return had
 }

@@ -95,7 +95,11 @@ func TestLongestWaitsAreCheap(t *testing.T) {
 	require.InDelta(t, time.Hour, now.Longest["job"].Object, float64(10*time.Second))
 	require.Less(t, now.Longest["replicaset"].Object, time.Hour, "each controller has its own")
 	require.Zero(t, now.Longest["job"].Action)
-	require.Less(t, testing.AllocsPerRun(1, func() { p.WaitsNow() }), 100.0, "those of other goroutines are counted, too")
+	allocs := testing.AllocsPerRun(1, func() { p.WaitsNow() })
+	for range 4 { // Those of other goroutines are counted, too.
+		allocs = min(allocs, testing.AllocsPerRun(1, func() { p.WaitsNow() }))
+	}
+	require.Less(t, allocs, 10.0)
 }
 
 // One answer is made a second, for all readers and in each form once.

@@ -246,17 +246,17 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "action-pause", Protection: "an action that fails once it is proven is tried no more often than the queue does", File: "pkg/consistencystore/putoff.go",
-			Old: "paused = s.outlastAction(owner, r)",
-			New: "paused = false",
+			Name: "action-pause", Protection: "an action that fails once it is proven is tried no more often than the queue does", File: "pkg/consistencystore/refused.go",
+			Old: "if proven && s.refusals.pauseAction(owner) {",
+			New: "if proven && false && s.refusals.pauseAction(owner) {",
 		},
 		Package: "test/composition", Test: "TestWritesFailWhileADeletionWaits",
 	},
 	{
 		Mutant: Mutant{
-			Name: "value-pause", Protection: "a value whose write failed is left to the queue's backoff though a look comes between that only waits", File: "pkg/consistencystore/putoff.go",
-			Old: "paused = s.outlastBackoff(owner, r) || paused",
-			New: "paused = !proven && s.outlastBackoff(owner, r) || paused",
+			Name: "value-pause", Protection: "a value whose write failed is left to the queue's backoff though a look comes between that only waits", File: "pkg/consistencystore/refused.go",
+			Old: "left := s.pauses(owner, r)",
+			New: "left := 0 * s.pauses(owner, r)",
 		},
 		Package: "test/composition", Test: "TestReservationsThatCannotBeDropped",
 	},
@@ -279,8 +279,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "value-event", Protection: "an event has a value tried again before the queue's backoff is over", File: "pkg/consistencystore/reading.go",
-			Old: " || f.asked.After(f.at) && time.Since(f.asked) >= firstPause {\n",
-			New: " {\n",
+			Old: "	if f.asked.After(f.at) {\n",
+			New: "	if false {\n",
 		},
 		Package: "pkg/consistencystore", Test: "TestAReadingThatNoValueCausedEndsThePause",
 	},
