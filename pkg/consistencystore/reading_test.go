@@ -394,7 +394,9 @@ func TestAValueThatPausesSaysWhy(t *testing.T) {
 		synctest.Wait()
 		waits := store.held.actionOf(owner)
 		require.NotNil(t, waits)
-		require.Contains(t, waits.why(waits.proof), "the last try failed")
+		var why string
+		store.held.change(func() { why = waits.why(waits.proof) })
+		require.Contains(t, why, "the last try failed")
 		time.Sleep(time.Minute)
 		require.Nil(t, store.held.actionOf(owner), "the backoff is over")
 	})
