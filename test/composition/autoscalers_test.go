@@ -167,7 +167,7 @@ func TestPodsThatAreNotDeletedYetCarryTheLoad(t *testing.T) {
 	s := schedule.Schedule{Nodes: 2, Settle: 2 * time.Minute,
 		Autoscalers: []schedule.Autoscaler{{Name: "loaded", Kind: "Deployment", Metric: schedule.ByCPU, Least: 2, Most: 10, Replicas: 5, Load: 5 * schedule.TargetLoad}},
 		Steps: []schedule.Step{
-			{At: time.Minute, Action: schedule.Broken, Target: "pods", N: 1, For: 10 * time.Minute},
+			{At: time.Minute, Action: schedule.Unprovable, Target: "pods", For: 10 * time.Minute},
 			{At: 62 * time.Second, Action: schedule.SetMost, Target: "loaded", N: 3},
 			{At: 300 * time.Second, Action: schedule.SetLeast, Target: "loaded", N: 4},
 			{At: 310 * time.Second, Action: schedule.SetMost, Target: "loaded", N: 12},
@@ -175,7 +175,7 @@ func TestPodsThatAreNotDeletedYetCarryTheLoad(t *testing.T) {
 	stock, ours := both(t, s)
 	require.NotEmpty(t, stock.Few["loaded"])
 	require.Len(t, ours.Few["loaded"], 1)
-	require.LessOrEqual(t, ours.Few["loaded"][0].For, time.Minute, "the informer of pods lists within 30 s, and the autoscaler looks every 15 s")
+	require.LessOrEqual(t, ours.Few["loaded"][0].For, arms.AutoscalerPeriod, "their cache has them, so that one look is enough")
 	require.EqualValues(t, 5, ours.Replicas["loaded"])
 }
 
