@@ -26,7 +26,9 @@ const (
 	// changing is for how long somebody goes on with something, changeEvery how often.
 	changing    = 20 * time.Second
 	changeEvery = 500 * time.Millisecond
-	changed     = "deployment-00"
+	// changesOfDeployment is how many follow one another, each as soon as the last one is seen to.
+	changesOfDeployment = 12
+	changed             = "deployment-00"
 	// Names of histories.
 	busy             = "busy"
 	deletedInRollout = "deleted-in-rollout"
@@ -48,34 +50,21 @@ func changes(lasts time.Duration) []trouble {
 		loaded("rollout", deploymentLoad(10, 5)),
 		loaded("jobs", jobLoad(20, 2)),
 		loaded("daemonset", daemonSetLoad(troubledNodes, 3)),
+		// The new pods never become ready, and each change comes as soon as all pods are there that the last one has made: how far a rollout gets in half a second
+		// is chance.
 		{name: "image-flipped", happens: func(ctx context.Context, r *run, namespace string) error {
-			if err := oneDeployment(ctx, r, namespace, replicas); err != nil {
-				return err
+			flip := func(i int) []byte {
+				return fmt.Appendf(nil, `{"spec":{"template":{"spec":{"schedulerName":"nobody","containers":[{"name":"main","image":"%s:%d"}]}}}}`, workload.Image, i%2)
 			}
-			err := repeatedly(ctx, changing, func(i int) error {
-				_, err := r.Client.AppsV1().Deployments(namespace).Patch(ctx, changed, types.StrategicMergePatchType, imagePatch(fmt.Sprint(i%2)), metav1.PatchOptions{})
-				return err
-			})
-			if err != nil {
-				return err
+			stuck := func(d *appsv1.Deployment) bool {
+				surge, unavailable := (replicas+3)/4, replicas/4 // a quarter each: the strategy's defaults
+				return d.Status.UpdatedReplicas == surge+unavailable && d.Status.Replicas == replicas+surge && d.Status.ReadyReplicas == replicas-unavailable
 			}
-			r.deploymentsDone(ctx, namespace, 1)
-			return nil
+			return changeDeployment(ctx, r, namespace, replicas, flip, stuck, []byte(`{"spec":{"template":{"spec":{"schedulerName":"default-scheduler"}}}}`))
 		}},
 		{name: "scaled", happens: func(ctx context.Context, r *run, namespace string) error {
-			if err := oneDeployment(ctx, r, namespace, replicas); err != nil {
-				return err
-			}
-			err := repeatedly(ctx, changing, func(i int) error {
-				patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas*int32(1+i%2))
-				_, err := r.Client.AppsV1().Deployments(namespace).Patch(ctx, changed, types.MergePatchType, patch, metav1.PatchOptions{})
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			r.deploymentsDone(ctx, namespace, 1)
-			return nil
+			scale := func(i int) []byte { return fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas*int32(1+i%2)) }
+			return changeDeployment(ctx, r, namespace, replicas, scale, func(d *appsv1.Deployment) bool { return d.Status.Replicas == *d.Spec.Replicas }, nil)
 		}},
 		{name: "pods-deleted", owners: workload.Kinds{ReplicaSets: 1, ReplicationControllers: 1, StatefulSets: 1, DaemonSets: 1, Replicas: replicas, Node: "node-0001"},
 			happens: func(ctx context.Context, r *run, namespace string) error {
@@ -165,6 +154,36 @@ func oneDeployment(ctx context.Context, r *run, namespace string, replicas int32
 	d.Namespace = namespace
 	if _, err := r.Client.AppsV1().Deployments(namespace).Create(ctx, d, metav1.CreateOptions{}); err != nil {
 		return err
+	}
+	r.deploymentsDone(ctx, namespace, 1)
+	return nil
+}
+
+// changeDeployment makes a Deployment and then a change after the other, each as soon as the controller has seen the last one and has got as far as the Deployment
+// says. After the last change, unless that is nil, it waits for the rollout.
+func changeDeployment(ctx context.Context, r *run, namespace string, replicas int32, change func(i int) []byte, there func(*appsv1.Deployment) bool, last []byte) error {
+	if err := oneDeployment(ctx, r, namespace, replicas); err != nil {
+		return err
+	}
+	patch := func(patch []byte) error {
+		_, err := r.Client.AppsV1().Deployments(namespace).Patch(ctx, changed, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		return err
+	}
+	for i := range changesOfDeployment {
+		if err := patch(change(i)); err != nil {
+			return err
+		}
+		if err := rig.Wait(ctx, patience, fmt.Sprintf("change %d of the Deployment in %s", i, namespace), func() (bool, error) {
+			d, err := r.Client.AppsV1().Deployments(namespace).Get(ctx, changed, metav1.GetOptions{})
+			return err == nil && d.Status.ObservedGeneration == d.Generation && there(d), err
+		}); err != nil {
+			return err
+		}
+	}
+	if last != nil {
+		if err := patch(last); err != nil {
+			return err
+		}
 	}
 	r.deploymentsDone(ctx, namespace, 1)
 	return nil
