@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -166,11 +167,63 @@ func TestFinalizersThatAreRefusedKeepTheirBackoff(t *testing.T) {
 	t.Cleanup(func() { utilruntime.ErrorHandlers = handlers })
 	for kind, k := range protectedKinds() {
 		t.Run(kind, func(t *testing.T) {
-			stock, ours := k.refused(t, true), k.refused(t, false)
+			slow := func(store *Store) Prover {
+				return &slowProver{&verdictOfCache{proof: fresh, store: store}, 3 * briefly}
+			}
+			down := apierrors.NewInternalError(errors.New("a webhook is down"))
+			stock, ours := k.tries(t, nil, down), k.tries(t, slow, down)
 			require.Greater(t, stock, 10)
 			require.InDelta(t, stock, ours, 2)
 		})
 	}
+}
+
+// A finalizer that was taken off without a proof, as none was to be had, is not taken off again, though the cache does not see that it is off.
+func TestFinalizersAreTakenOffOnce(t *testing.T) {
+	for kind, k := range protectedKinds() {
+		t.Run(kind, func(t *testing.T) {
+			unproven := func(store *Store) Prover { return &verdictOfCache{proof: down, store: store} }
+			require.Equal(t, 1, k.tries(t, nil, nil))
+			require.Equal(t, 1, k.tries(t, unproven, nil))
+		})
+	}
+}
+
+// The wait of an object does not shorten that of another one of its name.
+func TestFinalizerOfAnotherObjectOfTheNameWaits(t *testing.T) {
+	k := protectedKinds()["PodGroup"]
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		consistency.SetProvider(func(controller string, caches map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
+			store := passStore(ctx, nil, caches)
+			store.name, store.prover = controller, &answers{Prover: &verdictOfCache{proof: down, store: store}}
+			return store
+		})
+		t.Cleanup(func() { consistency.SetProvider(nil) })
+		client := fake.NewClientset()
+		gvr, _ := meta.UnsafeGuessKindToResource(k.kind)
+		factory := k.start(ctx, t, client)
+		for i := range 2 {
+			group := k.object.DeepCopyObject().(*schedulingv1beta1.PodGroup)
+			group.Name, group.UID, group.Finalizers, group.DeletionTimestamp = "a", types.UID(fmt.Sprint("uid-", i)), []string{k.finalizer}, &metav1.Time{Time: time.Now()}
+			began := time.Now()
+			client.ClearActions()
+			require.NoError(t, client.Tracker().Add(group))
+			taken := func() bool {
+				synctest.Wait()
+				return slices.ContainsFunc(client.Actions(), func(a k8stesting.Action) bool { return a.Matches("update", gvr.Resource) })
+			}
+			for !taken() && time.Since(began) < 5*time.Minute {
+				time.Sleep(100 * time.Millisecond)
+			}
+			require.GreaterOrEqual(t, time.Since(began), rvtracker.OwnerLimits.Unknown)
+			require.Less(t, time.Since(began), rvtracker.OwnerLimits.Unknown+10*time.Second)
+			require.NoError(t, client.Tracker().Delete(gvr, "ns", "a"))
+		}
+		cancel()
+		factory.Shutdown()
+		time.Sleep(10 * time.Minute)
+	})
 }
 
 // start starts the controller, once its caches have what the client has.
@@ -185,28 +238,28 @@ func (k protectedKind) start(ctx context.Context, t *testing.T, client *fake.Cli
 	return factory
 }
 
-// refused is how often the finalizer is tried to take off in 5 min.
-func (k protectedKind) refused(t *testing.T, stock bool) (tried int) {
+// tries is how often the finalizer is tried to take off in 5 min, if nothing that the cache sees comes of it, and each try is answered with answer; on stock, if there is
+// no prover.
+func (k protectedKind) tries(t *testing.T, prover func(*Store) Prover, answer error) (tried int) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		consistency.SetProvider(func(controller string, caches map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
-			if stock {
+			if prover == nil {
 				return consistency.NewNoopConsistencyStore()
 			}
 			store := passStore(ctx, nil, caches)
-			store.name, store.prover = controller, &answers{Prover: &slowProver{&verdictOfCache{proof: fresh, store: store}, 3 * briefly}}
+			store.name, store.prover = controller, &answers{Prover: prover(store)}
 			return store
 		})
 		t.Cleanup(func() { consistency.SetProvider(nil) })
-		client := fake.NewClientset()
+		client, object := fake.NewClientset(), k.object.DeepCopyObject()
 		gvr, _ := meta.UnsafeGuessKindToResource(k.kind)
 		for _, verb := range []string{"update", "patch"} {
 			client.PrependReactor(verb, gvr.Resource, func(k8stesting.Action) (bool, runtime.Object, error) {
 				tried++
-				return true, nil, apierrors.NewInternalError(errors.New("a webhook is down"))
+				return true, object, answer
 			})
 		}
-		object := k.object.DeepCopyObject()
 		m, err := meta.Accessor(object)
 		require.NoError(t, err)
 		m.SetName("a")

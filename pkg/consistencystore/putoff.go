@@ -39,6 +39,8 @@ type putOff struct {
 	refuted string
 	// forgotten says that its object is gone, or that it was proven by another reconcile: the wait leaves nothing behind.
 	forgotten bool
+	// gone says that nothing of its object is left to do: the end of the wait does not wake the owner.
+	gone bool
 	// decided says that a live read has decided the action: the end of the wait does not wake the owner.
 	decided bool
 }
@@ -80,9 +82,9 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 		if paused {
 			delete(s.ahead, owner) // These proofs are old by now.
 		}
-		decided := r.decided
+		over := r.decided || r.gone
 		switch {
-		case decided:
+		case over:
 			s.forget(owner)
 		case r.forgotten:
 			delete(s.ahead, owner)
@@ -90,7 +92,7 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 			s.putOffs[owner] = r
 		}
 		s.mu.Unlock()
-		if !decided {
+		if !over {
 			s.wakeAction(owner)
 		}
 	}()
@@ -104,7 +106,11 @@ func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again boo
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if earlier := s.held.actionOf(owner); earlier != nil {
-		earlier.decided, earlier.forgotten = false, false
+		if earlier.forgotten { // This is another wait.
+			earlier.refuted, earlier.reported, earlier.stale = "", false, map[schema.GroupResource]time.Time{}
+			s.held.change(func() { earlier.since = time.Now() })
+		}
+		earlier.decided, earlier.forgotten, earlier.gone = false, false, false
 		return false, false
 	}
 	if s.putOffs == nil {

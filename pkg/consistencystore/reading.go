@@ -140,7 +140,7 @@ func (s *Store) ForgetReading(key string) {
 		delete(s.ahead, owner)
 		delete(s.putOffs, owner)
 		if r := s.held.actionOf(owner); r != nil {
-			r.forgotten = true
+			r.forgotten, r.gone = true, true
 		}
 	}
 	delete(s.waiting, key)

@@ -265,8 +265,9 @@ func TestAWaitThatOutlivesItsObjectLeavesNothing(t *testing.T) {
 				ctx := consistency.WithReading(t.Context(), store, "ns/gone")
 				require.Error(t, consistency.ProvePass(ctx, "pods", pods))
 				store.ForgetReading("ns/gone")
-				<-queue                        // The wait has ended: the controller looks for the object,
-				store.ForgetReading("ns/gone") // and finds none.
+				time.Sleep(10 * time.Second) // The wait has ended.
+				synctest.Wait()
+				require.Empty(t, queue, "nothing is left to look at")
 				require.Empty(t, store.waiting)
 				require.Empty(t, store.putOffs)
 				require.Empty(t, store.ahead)

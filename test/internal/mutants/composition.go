@@ -136,8 +136,8 @@ func composition() []Tested {
 		}},
 		{Package: "pkg/consistencystore", Test: "TestFinalizersThatAreRefusedKeepTheirBackoff/PodGroup", Mutant: Mutant{
 			Name: "backoff-finalizers", Protection: "a finalizer that waits keeps the backoff of its refused writes", File: controllers + "util/consistency/dependents.go",
-			Old: "{ Forget(d.store, key, forget) }",
-			New: "{ forget(key) }",
+			Old: "	Forget(d.store, key, func(key string) { d.Gone(key); forget(key) })",
+			New: "	forget(key)",
 		}},
 		{Package: compositionTests, Test: "TestRegressions/quota-fails-while-values-wait.json", Mutant: Mutant{
 			Name: "backoff-values", Protection: "a value that has waited does not try a write again before its queue's backoff does", File: "pkg/consistencystore/store.go",

@@ -278,6 +278,31 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "finalizer-off", Protection: "a finalizer that was taken off without a proof is not taken off again, though the cache does not see that it is off",
+			File: controllers + "util/consistency/dependents.go",
+			Old:  "d.Gone(key); forget(key)",
+			New:  "forget(key)",
+		},
+		Package: "pkg/consistencystore", Test: "TestFinalizersAreTakenOffOnce",
+	},
+	{
+		Mutant: Mutant{
+			Name: "value-gone", Protection: "the end of a wait brings no object back of which nothing is left to do", File: "pkg/consistencystore/putoff.go",
+			Old: "		over := r.decided || r.gone\n",
+			New: "		over := r.decided\n",
+		},
+		Package: "pkg/consistencystore", Test: "TestFinalizersAreTakenOffOnce",
+	},
+	{
+		Mutant: Mutant{
+			Name: "another-object", Protection: "the wait of an object does not shorten that of another one of its name", File: "pkg/consistencystore/putoff.go",
+			Old: "			s.held.change(func() { earlier.since = time.Now() })\n",
+			New: "",
+		},
+		Package: "pkg/consistencystore", Test: "TestFinalizerOfAnotherObjectOfTheNameWaits",
+	},
+	{
+		Mutant: Mutant{
 			Name: "value-event", Protection: "an event has a value tried again before the queue's backoff is over", File: "pkg/consistencystore/reading.go",
 			Old: "	if f.asked.After(f.at) {\n",
 			New: "	if false {\n",

@@ -14,8 +14,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ExactPass is a pass that can prove what was read as of when the reading began, where ProvePass takes a proof from shortly
-// before. It is optionally implemented by a provider's.
+// ExactPass, which a provider's pass may implement, proves what was read as of when the reading began; ProvePass does as of shortly before.
 type ExactPass interface {
 	ProveExact(ctx context.Context, action string, resources ...schema.GroupResource) error
 }
@@ -57,8 +56,10 @@ func (d Dependents) Proven(ctx context.Context) bool {
 	return err == nil
 }
 
-// Forget has the queue forget the failures of the object with this key, unless its finalizer waits.
-func (d Dependents) Forget(key string, forget func(key string)) { Forget(d.store, key, forget) }
+// Forget has the queue forget the failures of the object with this key, unless its finalizer waits. One that was taken off unproven is not taken off again.
+func (d Dependents) Forget(key string, forget func(key string)) {
+	Forget(d.store, key, func(key string) { d.Gone(key); forget(key) })
+}
 
 // Gone forgets what the object with this key waits for.
 func (d Dependents) Gone(key string) { ForgetReading(d.store, key) }
