@@ -54,7 +54,7 @@ func afterHold(t *testing.T, arm arms.Arm, held *model.Resource) map[string]time
 		require.NoError(t, err)
 		defer func() {
 			tr.End()
-			manager.Stop()
+			manager.End()
 		}()
 		server.Create(model.Services, webService())
 		server.Create(model.Services, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: traffic.Namespace, Name: "manual"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}}}})
@@ -110,7 +110,7 @@ func afterSlices(t *testing.T, arm arms.Arm, fails time.Duration) (took time.Dur
 		require.NoError(t, err)
 		defer func() {
 			tr.End()
-			manager.Stop()
+			manager.End()
 		}()
 		for n := range pods {
 			server.Create(model.Pods, webPod(n))

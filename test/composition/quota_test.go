@@ -41,7 +41,7 @@ func TestQuotaIsMadeWithItsPods(t *testing.T) {
 				require.NoError(t, err)
 				defer func() {
 					tr.End()
-					manager.Stop()
+					manager.End()
 				}()
 				time.Sleep(10 * time.Second)
 				f.Do(schedule.Step{Action: schedule.SlowReads, Target: "pods", Delay: slow, For: time.Minute}, tr.After)
@@ -75,7 +75,7 @@ func TestWhatIsBeingMadeStaysCharged(t *testing.T) {
 				require.NoError(t, err)
 				defer func() {
 					tr.End()
-					manager.Stop()
+					manager.End()
 				}()
 				time.Sleep(10 * time.Second)
 				server.Create(model.Quotas, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: tenant},

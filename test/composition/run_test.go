@@ -119,7 +119,7 @@ func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (rec
 		server.Look(judge.Digest)
 		tr.End()
 		record = judge.End(waits)
-		manager.Stop()
+		manager.End()
 	})
 	return record
 }
@@ -149,4 +149,15 @@ func violationsAnd(t *testing.T, s schedule.Schedule, tail *validate.Tail) []val
 		}
 	}
 	return nil
+}
+
+// A run may end while a request is under way that nobody can cancel.
+func TestRunEndsWhileAnEventIsSent(t *testing.T) {
+	s := schedule.Schedule{Nodes: 2, Settle: time.Second, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "owner", Replicas: 1}}, Steps: []schedule.Step{
+		{At: 10 * time.Second, Action: schedule.SlowWrites, Target: "events", Delay: 30 * time.Second, For: 20 * time.Second},
+		{At: 20 * time.Second, Action: schedule.Scale, Target: "owner", N: 5},
+	}}
+	for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+		run(t, arm, s, nil)
+	}
 }

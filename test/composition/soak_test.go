@@ -78,7 +78,7 @@ func soak(t *testing.T, arm arms.Arm, jobs, rounds int) (after []kept.Snapshot, 
 				float64(now.Heap)/(1<<20), now.Goroutines, now.Series.Sum(""), now.Entries.Sum(""), now.Entries.Sum(kept.Project))
 		}
 		tr.End()
-		manager.Stop()
+		manager.End()
 	})
 	return after, most
 }

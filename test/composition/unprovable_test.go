@@ -39,7 +39,7 @@ func start(t *testing.T, arm arms.Arm, s schedule.Schedule, before ...schedule.S
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		tr.End()
-		manager.Stop()
+		manager.End()
 	})
 	return server, f, tr, manager
 }

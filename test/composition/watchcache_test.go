@@ -52,7 +52,7 @@ func informersAsk(t *testing.T, arm arms.Arm, pods int, fault schedule.Step) (li
 		}
 		time.Sleep(fault.For + 2*time.Minute)
 		tr.End()
-		manager.Stop()
+		manager.End()
 	})
 	return lists, resumed
 }

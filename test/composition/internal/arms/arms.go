@@ -80,6 +80,9 @@ const (
 	Grace = 50 * time.Second
 )
 
+// longestRequest is more than faults have one take.
+const longestRequest = 2 * time.Minute
+
 func init() {
 	// The handlers log, and sleep by a clock that the bubbles' times run away from.
 	utilruntime.ErrorHandlers = nil
@@ -447,4 +450,10 @@ func (m *Manager) Stop() {
 	for _, stop := range m.stop {
 		stop()
 	}
+}
+
+// End is Stop at the end of a run, where time goes on no more: it waits for the requests that nobody can cancel, as those for events.
+func (m *Manager) End() {
+	m.Stop()
+	time.Sleep(longestRequest)
 }
