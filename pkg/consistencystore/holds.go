@@ -30,7 +30,7 @@ type hold struct {
 	proof freshness.Proof
 	// handlers says that the cache is proven, and that event handlers, by what they keep, have not been told all of it.
 	handlers bool
-	// failed says that the action is proven, but failed when it was tried last: it is tried again after a pause.
+	// failed says that the last try failed: there is another one after a pause.
 	failed bool
 	// action, of a hold that puts off an action alone, is for its owner's next reconcile, which asks for the proof.
 	action *putOff
@@ -58,7 +58,7 @@ func (h *hold) why(proof freshness.Proof) string {
 	case h.asOf.IsZero() && h.reason == stalenessz.ForUnsettled:
 		return "the leader lease was not renewed since"
 	case h.failed:
-		return fmt.Sprintf("the cache is fresh, but the last try failed; pauses between tries grow up to %s", maxPause)
+		return fmt.Sprintf("the last try failed; pauses between tries grow up to %s", maxPause)
 	case h.handlers:
 		return "the cache is fresh, but its event handlers have not been told all that it has"
 	case proof.Outcome == "":

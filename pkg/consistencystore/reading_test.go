@@ -5,6 +5,7 @@ package consistencystore
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"sync"
 	"testing"
@@ -381,24 +382,28 @@ func TestAReadingThatNoValueCausedEndsThePause(t *testing.T) {
 
 // A value that is proven, and pauses as a write of its object has failed, says so.
 func TestAValueThatPausesSaysWhy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const key = "ns/quota"
-		owner := types.NamespacedName{Name: ownerOf(key, "pods")}
-		store, _ := readingStore(t.Context(), &verdicts{})
-		for range 12 {
-			store.Reading(key)
-			store.mu.Lock()
-			store.fails(key)
-			store.mu.Unlock()
-		}
-		store.await(t.Context(), owner, &putOff{hold: hold{resource: pods}}, func() bool { return true })
-		synctest.Wait()
-		waits := store.held.actionOf(owner)
-		require.NotNil(t, waits)
-		var why string
-		store.held.change(func() { why = waits.why(waits.proof) })
-		require.Contains(t, why, "the last try failed")
-		time.Sleep(time.Minute)
-		require.Nil(t, store.held.actionOf(owner), "the backoff is over")
-	})
+	for _, proven := range []bool{true, false} {
+		t.Run(fmt.Sprintf("proven %t", proven), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const key = "ns/quota"
+				owner := types.NamespacedName{Name: ownerOf(key, "pods")}
+				store, _ := readingStore(t.Context(), &verdicts{})
+				for range 12 {
+					store.Reading(key)
+					store.mu.Lock()
+					store.fails(key)
+					store.mu.Unlock()
+				}
+				store.await(t.Context(), owner, &putOff{hold: hold{resource: pods, proof: down}}, func() bool { return proven })
+				synctest.Wait()
+				waits := store.held.actionOf(owner)
+				require.NotNil(t, waits)
+				var why string
+				store.held.change(func() { why = waits.why(waits.proof) })
+				require.Equal(t, "the last try failed; pauses between tries grow up to 5m0s", why)
+				time.Sleep(time.Minute)
+				require.Nil(t, store.held.actionOf(owner), "the backoff is over")
+			})
+		})
+	}
 }

@@ -217,9 +217,7 @@ func (s *Store) outlastFailure(owner types.NamespacedName, r *putOff, proven boo
 			return had
 		}
 		had = true
-		if proven {
-			s.held.change(func() { r.failed = true })
-		}
+		s.held.change(func() { r.failed = true })
 		select {
 		case <-time.After(min(left, firstPause)):
 		case <-s.ctx.Done():
