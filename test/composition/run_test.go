@@ -9,7 +9,6 @@ package composition
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,11 +68,11 @@ func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (rec
 			tr.Changed(old, now)
 		}
 		flags := flagsFor(s, tr.Measured(judge.Asked))
-		var mu sync.Mutex // held while one manager ends and another begins
+		turn := make(chan struct{}, 1) // taken while one manager ends and another begins; time goes on for who waits for it, as it would not for a mutex
 		var manager *arms.Manager
 		start := func() {
-			mu.Lock()
-			defer mu.Unlock()
+			turn <- struct{}{}
+			defer func() { <-turn }()
 			if manager != nil {
 				manager.Stop()
 			}
@@ -99,8 +98,8 @@ func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (rec
 		end := s.End() + s.Settle
 		for at := warm; at < end && arm == arms.Ours && s.Monitor; at += ageEvery {
 			tr.After(at, func() {
-				mu.Lock()
-				defer mu.Unlock()
+				turn <- struct{}{}
+				defer func() { <-turn }()
 				for _, c := range manager.Wiring.Caches() {
 					// The others are asked as often as there are requests to spare.
 					if name := c.Resource.Resource; c.Protected && !s.TouchedAt(name, at, settled) {
@@ -110,8 +109,7 @@ func run(t *testing.T, arm arms.Arm, s schedule.Schedule, log func(string)) (rec
 			})
 		}
 		time.Sleep(end)
-		mu.Lock()
-		defer mu.Unlock()
+		turn <- struct{}{}
 		var waits []string
 		for _, w := range manager.Waits() {
 			waits = append(waits, fmt.Sprintf("%s %s waits for %s: %s", w.Controller, w.Owner, w.For, w.Why))
@@ -160,4 +158,11 @@ func TestRunEndsWhileAnEventIsSent(t *testing.T) {
 	for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
 		run(t, arm, s, nil)
 	}
+}
+
+// One manager may end and another begin while the ages of caches are due to be looked at.
+func TestRestartWhileAgesAreDue(t *testing.T) {
+	run(t, arms.Ours, schedule.Schedule{Nodes: 2, Monitor: true, Settle: 10 * time.Second, Steps: []schedule.Step{
+		{At: 2*warm - time.Millisecond, Action: schedule.Restart}, {At: 2*warm + ageEvery - 10*time.Millisecond, Action: schedule.Restart},
+	}}, nil)
 }
