@@ -35,7 +35,8 @@ type refusals struct {
 
 type refusal struct {
 	what   transport.Write // the last write that failed, or an action that did, even if another write failed after it
-	at     time.Time       // when it did
+	first  time.Time       // when the first of those in a row failed
+	at     time.Time       // when the last one did
 	tries  int             // reconciles in a row with a write that failed, before the last one; those that did no more than put an action off do not count
 	began  time.Time       // the last one
 	failed bool            // it has had a write that failed
@@ -53,7 +54,7 @@ func (r *refusals) note(owner types.NamespacedName, what transport.Write) {
 		if r.of == nil {
 			r.of = map[types.NamespacedName]*refusal{}
 		}
-		of = &refusal{asked: true} // It may have done so before the write.
+		of = &refusal{first: time.Now(), asked: true} // It may have put an action off before the write.
 		r.of[owner] = of
 		r.owners.Add(1)
 	}
@@ -158,13 +159,16 @@ func (r *refusals) pause(owner types.NamespacedName, since time.Time) (paused bo
 // pause is for how long the owner is not woken after so many tries.
 func (of *refusal) pause() time.Duration { return min(firstPause<<min(of.tries, 20), maxPause) }
 
-// pauseAction reports whether the owner's action itself has failed, and must not be tried again yet though it is proven. Some controllers tell
-// their queue that nothing failed when all that is left to do waits for a proof, so that the queue's backoff begins anew.
-func (r *refusals) pauseAction(owner types.NamespacedName) (paused bool) {
+// pauseAction is for how long the owner's action, which itself has failed, must not be tried again yet though it is proven: for as long as writes have failed, as
+// each delay of a queue is as long as all before it together. Some controllers tell their queue that nothing failed when all that is left to do waits for a proof,
+// so that the queue's backoff begins anew.
+func (r *refusals) pauseAction(owner types.NamespacedName) (left time.Duration) {
 	r.with(owner, func(of *refusal) {
-		paused = isAction(of.what) && !of.mended && time.Since(of.at) < of.pause()
+		if isAction(of.what) && !of.mended {
+			left = time.Until(of.at.Add(min(max(of.at.Sub(of.first), firstPause), maxPause)))
+		}
 	})
-	return paused
+	return left
 }
 
 // Failed notes that a write for the owner was refused, or that its outcome is unknown.
@@ -210,8 +214,8 @@ func (s *Store) keepsLagging(r *putOff) bool {
 func (s *Store) outlastFailure(owner types.NamespacedName, r *putOff, proven bool) (had bool) {
 	for {
 		left := s.pauses(owner, r)
-		if proven && s.refusals.pauseAction(owner) {
-			left = firstPause
+		if proven {
+			left = max(left, s.refusals.pauseAction(owner))
 		}
 		if left <= 0 || s.ctx.Err() != nil {
 			return had

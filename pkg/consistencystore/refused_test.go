@@ -45,7 +45,8 @@ func TestOnlyAnActionThatFailsIsPausedOnceItIsProven(t *testing.T) {
 				queue := make(chan string, 9)
 				store.OnReady(func(key string) { queue <- key })
 				owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
-				for range 6 {
+				for range 6 { // over ten times as long as a proof takes
+					time.Sleep(2 * proof)
 					require.NoError(t, store.EnsureReady(owner))
 					for _, what := range c.failed {
 						store.Failed(owner, what)

@@ -164,6 +164,31 @@ func TestWritesFailWhileADeletionWaits(t *testing.T) {
 	}
 }
 
+// Writes of an owner fail for some seconds, and reads are slow. Its action is put off then, and is done once that is over: soon, and not after a pause of minutes.
+func TestAnActionThatFailedForSecondsIsDoneSoon(t *testing.T) {
+	const length = 12 * time.Second
+	for kind, resources := range map[string][2]string{
+		"Deployment": {"replicasets", "deployments"}, "ReplicaSet": {"pods", "replicasets"}, "StatefulSet": {"pods", "statefulsets"}, "ReplicationController": {"pods", "replicationcontrollers"},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			s := schedule.Schedule{Nodes: 3, Monitor: true, Settle: 3 * time.Minute, Owners: []schedule.Owner{{Kind: kind, Name: "owner", Replicas: 4}}, Steps: []schedule.Step{
+				{At: time.Minute, Action: schedule.FailWrites, Target: resources[0], For: length},
+				{At: 61 * time.Second, Action: schedule.Scale, Target: "owner", N: 1},
+				{At: 62 * time.Second, Action: schedule.SlowReads, Target: resources[1], Delay: 1200 * time.Millisecond, For: length - 2*time.Second},
+			}}
+			owner := validate.Owners(s)[0]
+			stock, ours := both(t, s)
+			for arm, r := range map[arms.Arm]validate.Record{arms.Stock: stock, arms.Ours: ours} {
+				require.NotEmpty(t, r.Excess[owner], arm)
+				for _, span := range r.Excess[owner] {
+					require.False(t, span.Open, arm)
+					require.LessOrEqual(t, span.For, 4*length, arm)
+				}
+			}
+		})
+	}
+}
+
 // A ReplicaSet says that a deletion has failed until it is tried again, also while that waits for a proof: the condition that came and went was an event
 // each time, which had the deletion tried at once.
 func TestADeletionThatFailedWaits(t *testing.T) {
@@ -174,7 +199,7 @@ func TestADeletionThatFailedWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fault.At, fault.For = time.Minute, 12*time.Minute
-			s := schedule.Schedule{Nodes: 3, Monitor: true, Settle: 3 * time.Minute, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "owner", Replicas: 4}}, Steps: []schedule.Step{
+			s := schedule.Schedule{Nodes: 3, Monitor: true, Settle: 6 * time.Minute, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "owner", Replicas: 4}}, Steps: []schedule.Step{
 				{At: fault.At, Action: schedule.FailWrites, Target: "pods", For: fault.For}, fault, {At: 62 * time.Second, Action: schedule.Scale, Target: "owner", N: 1},
 			}}
 			stock, ours := both(t, s)

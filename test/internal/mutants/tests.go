@@ -247,10 +247,18 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "action-pause", Protection: "an action that fails once it is proven is tried no more often than the queue does", File: "pkg/consistencystore/refused.go",
-			Old: "if proven && s.refusals.pauseAction(owner) {",
-			New: "if proven && false && s.refusals.pauseAction(owner) {",
+			Old: "		if proven {\n			left = max(",
+			New: "		if proven && false {\n			left = max(",
 		},
 		Package: "test/composition", Test: "TestWritesFailWhileADeletionWaits",
+	},
+	{
+		Mutant: Mutant{
+			Name: "action-soon", Protection: "an action whose writes have failed pauses for as long as they have, however many of them there were", File: "pkg/consistencystore/refused.go",
+			Old: "of.at.Sub(of.first)",
+			New: "firstPause<<min(of.tries, 20)",
+		},
+		Package: "test/composition", Test: "TestAnActionThatFailedForSecondsIsDoneSoon",
 	},
 	{
 		Mutant: Mutant{
@@ -376,8 +384,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "paused-action", Protection: "a deletion that is proven does not wait for another write that fails", File: "pkg/consistencystore/refused.go",
-			Old: "paused = isAction(of.what) && ",
-			New: "paused = ",
+			Old: "if isAction(of.what) && !of.mended {\n			left",
+			New: "if !of.mended {\n			left",
 		},
 		Package: "pkg/consistencystore", Test: "TestOnlyAnActionThatFailsIsPausedOnceItIsProven",
 	},
