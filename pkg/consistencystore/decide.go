@@ -53,7 +53,7 @@ func (r *reading) Decide(ctx context.Context, d consistency.Decision) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if right {
-		wait.decided = true
+		wait.over = true
 		s.decided(r.key, owner)
 	} else {
 		wait.refuted = version

@@ -124,15 +124,11 @@ func TestServiceCIDRsOfOneRangeThatAreDeletedTogether(t *testing.T) {
 			t.Run(fmt.Sprintf("%d, stock %t", cidrs, proofs == nil), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					ctx, cancel := context.WithCancel(t.Context())
-					consistency.SetProvider(func(controller string, caches map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
-						if proofs == nil {
-							return consistency.NewNoopConsistencyStore()
-						}
-						store := passStore(ctx, nil, caches)
-						store.name, store.prover = controller, &answers{Prover: &proofTimes{proofs: proofs, store: store}}
-						return store
-					})
-					t.Cleanup(func() { consistency.SetProvider(nil) })
+					var prover func(*Store) Prover
+					if proofs != nil {
+						prover = func(store *Store) Prover { return &proofTimes{proofs: proofs, store: store} }
+					}
+					provideStores(ctx, t, prover)
 					client := fake.NewClientset(&networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: "10.200.0.7", Labels: map[string]string{
 						networkingv1.LabelIPAddressFamily: "IPv4", networkingv1.LabelManagedBy: ipallocator.ControllerName,
 					}}})
@@ -182,9 +178,8 @@ func TestFinalizersThatAreRefusedKeepTheirBackoff(t *testing.T) {
 func TestFinalizersAreTakenOffOnce(t *testing.T) {
 	for kind, k := range protectedKinds() {
 		t.Run(kind, func(t *testing.T) {
-			unproven := func(store *Store) Prover { return &verdictOfCache{proof: down, store: store} }
 			require.Equal(t, 1, k.tries(t, nil, nil))
-			require.Equal(t, 1, k.tries(t, unproven, nil))
+			require.Equal(t, 1, k.tries(t, unanswered, nil))
 		})
 	}
 }
@@ -194,12 +189,7 @@ func TestFinalizerOfAnotherObjectOfTheNameWaits(t *testing.T) {
 	k := protectedKinds()["PodGroup"]
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		consistency.SetProvider(func(controller string, caches map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
-			store := passStore(ctx, nil, caches)
-			store.name, store.prover = controller, &answers{Prover: &verdictOfCache{proof: down, store: store}}
-			return store
-		})
-		t.Cleanup(func() { consistency.SetProvider(nil) })
+		provideStores(ctx, t, unanswered)
 		client := fake.NewClientset()
 		gvr, _ := meta.UnsafeGuessKindToResource(k.kind)
 		factory := k.start(ctx, t, client)
@@ -226,6 +216,24 @@ func TestFinalizerOfAnotherObjectOfTheNameWaits(t *testing.T) {
 	})
 }
 
+// unanswered is a prover whom no server answers.
+func unanswered(store *Store) Prover { return &verdictOfCache{proof: down, store: store} }
+
+// provideStores has controllers be given stores with the prover for as long as the test lasts; stock's, if there is none.
+func provideStores(ctx context.Context, t *testing.T, prover func(*Store) Prover) {
+	t.Helper()
+	consistency.SetProvider(func(controller string, caches map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
+		if prover == nil {
+			return consistency.NewNoopConsistencyStore()
+		}
+		store := passStore(ctx, nil, caches)
+		store.name = controller
+		store.prover = &answers{Prover: prover(store)}
+		return store
+	})
+	t.Cleanup(func() { consistency.SetProvider(nil) })
+}
+
 // start starts the controller, once its caches have what the client has.
 func (k protectedKind) start(ctx context.Context, t *testing.T, client *fake.Clientset) informers.SharedInformerFactory {
 	t.Helper()
@@ -243,15 +251,7 @@ func (k protectedKind) start(ctx context.Context, t *testing.T, client *fake.Cli
 func (k protectedKind) tries(t *testing.T, prover func(*Store) Prover, answer error) (tried int) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		consistency.SetProvider(func(controller string, caches map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
-			if prover == nil {
-				return consistency.NewNoopConsistencyStore()
-			}
-			store := passStore(ctx, nil, caches)
-			store.name, store.prover = controller, &answers{Prover: prover(store)}
-			return store
-		})
-		t.Cleanup(func() { consistency.SetProvider(nil) })
+		provideStores(ctx, t, prover)
 		client, object := fake.NewClientset(), k.object.DeepCopyObject()
 		gvr, _ := meta.UnsafeGuessKindToResource(k.kind)
 		for _, verb := range []string{"update", "patch"} {
@@ -282,17 +282,15 @@ func (k protectedKind) test(t *testing.T, proofs map[schema.GroupResource]freshn
 		defer cancel()
 		var store *Store
 		asked := &proofTimes{}
-		consistency.SetProvider(func(controller string, caches map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
-			if proofs == nil {
-				return consistency.NewNoopConsistencyStore()
+		var prover func(*Store) Prover
+		if proofs != nil {
+			prover = func(s *Store) Prover {
+				require.Equal(t, k.controller, s.name)
+				store, asked.proofs, asked.store = s, proofs, s
+				return asked
 			}
-			require.Equal(t, k.controller, controller)
-			store = passStore(ctx, nil, caches)
-			asked.proofs, asked.store = proofs, store
-			store.name, store.prover = controller, &answers{Prover: asked}
-			return store
-		})
-		t.Cleanup(func() { consistency.SetProvider(nil) })
+		}
+		provideStores(ctx, t, prover)
 		client := fake.NewClientset()
 		factory := k.start(ctx, t, client)
 		defer func() {

@@ -39,10 +39,8 @@ type putOff struct {
 	refuted string
 	// forgotten says that its object is gone, or that it was proven by another reconcile: the wait leaves nothing behind.
 	forgotten bool
-	// gone says that nothing of its object is left to do: the end of the wait does not wake the owner.
-	gone bool
-	// decided says that a live read has decided the action: the end of the wait does not wake the owner.
-	decided bool
+	// over says that a live read has decided the action, or that nothing of its object is left to do: the end of the wait does not wake the owner.
+	over bool
 }
 
 // retry puts the owner back on the queue once the cache has what it lacked, or, if that is not known, when the server may
@@ -82,7 +80,7 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 		if paused {
 			delete(s.ahead, owner) // These proofs are old by now.
 		}
-		over := r.decided || r.gone
+		over := r.over
 		switch {
 		case over:
 			s.forget(owner)
@@ -107,19 +105,17 @@ func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again boo
 	defer s.mu.Unlock()
 	if earlier := s.held.actionOf(owner); earlier != nil {
 		if earlier.forgotten { // This is another wait.
-			earlier.refuted, earlier.reported, earlier.stale = "", false, map[schema.GroupResource]time.Time{}
-			s.held.change(func() { earlier.since = time.Now() })
+			earlier.refuted, earlier.reported = "", false
+			s.held.change(func() { earlier.begin(&r.hold) })
 		}
-		earlier.decided, earlier.forgotten, earlier.gone = false, false, false
+		earlier.over, earlier.forgotten = false, false
 		return false, false
 	}
 	if s.putOffs == nil {
 		s.putOffs = map[types.NamespacedName]*putOff{}
 	}
-	r.reason, r.action, r.since, r.stale = stalenessz.ForAction, r, time.Now(), map[schema.GroupResource]time.Time{}
-	if r.proof.Outcome == freshness.Stale {
-		r.stale[r.resource] = r.proof.At
-	}
+	r.reason, r.action = stalenessz.ForAction, r
+	r.begin(&r.hold)
 	if earlier, ok := s.putOffs[owner]; ok && time.Since(earlier.ended) < sameWait {
 		again = true
 		r.since, r.refuted, r.reported = earlier.since, earlier.refuted, earlier.reported
@@ -127,6 +123,14 @@ func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again boo
 	}
 	s.held.change(func() { s.held.park(owner, &r.hold) })
 	return true, again
+}
+
+// begin has the wait begin now, for what h says.
+func (r *putOff) begin(h *hold) {
+	r.since, r.stale = time.Now(), map[schema.GroupResource]time.Time{}
+	if h.proof.Outcome == freshness.Stale {
+		r.stale[h.resource] = h.proof.At
+	}
 }
 
 // reportPutOff has an event tell, once, of an action that was put off for long.

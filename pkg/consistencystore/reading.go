@@ -140,7 +140,7 @@ func (s *Store) ForgetReading(key string) {
 		delete(s.ahead, owner)
 		delete(s.putOffs, owner)
 		if r := s.held.actionOf(owner); r != nil {
-			r.forgotten, r.gone = true, true
+			r.forgotten, r.over = true, true
 		}
 	}
 	delete(s.waiting, key)

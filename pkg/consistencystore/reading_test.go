@@ -278,6 +278,26 @@ func TestAWaitThatOutlivesItsObjectLeavesNothing(t *testing.T) {
 	}
 }
 
+// What waits under the name of a wait that is over, and has not ended yet, is another wait: it begins now, and with what its own proof says.
+func TestAnotherWaitBeginsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, _ := readingStore(t.Context(), &verdicts{})
+		owner := types.NamespacedName{Name: ownerOf("ns/again", "pods")}
+		ended, end := context.WithCancel(t.Context())
+		store.await(t.Context(), owner, &putOff{hold: hold{resource: nodes, proof: down}}, func() bool { <-ended.Done(); return true })
+		store.held.actionOf(owner).forgotten = true
+		time.Sleep(time.Minute)
+		behind := stale
+		behind.At = time.Now()
+		store.await(t.Context(), owner, &putOff{hold: hold{resource: pods, proof: behind}}, nil)
+		wait := store.held.actionOf(owner)
+		require.Zero(t, time.Since(wait.since))
+		require.Equal(t, map[schema.GroupResource]time.Time{pods: behind.At}, wait.stale)
+		end()
+		synctest.Wait()
+	})
+}
+
 // lateProof proves what it is asked for after two seconds.
 type lateProof struct{ *verdicts }
 
@@ -380,7 +400,7 @@ func TestAReadingThatNoValueCausedEndsThePause(t *testing.T) {
 	})
 }
 
-// A value that is proven, and pauses as a write of its object has failed, says so.
+// A value that pauses as a write of its object has failed says so, proven or not.
 func TestAValueThatPausesSaysWhy(t *testing.T) {
 	for _, proven := range []bool{true, false} {
 		t.Run(fmt.Sprintf("proven %t", proven), func(t *testing.T) {

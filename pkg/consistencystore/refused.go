@@ -159,13 +159,13 @@ func (r *refusals) pause(owner types.NamespacedName, since time.Time) (paused bo
 // pause is for how long the owner is not woken after so many tries.
 func (of *refusal) pause() time.Duration { return min(firstPause<<min(of.tries, 20), maxPause) }
 
-// pauseAction is for how long the owner's action, which itself has failed, must not be tried again yet though it is proven: for as long as writes have failed, as
-// each delay of a queue is as long as all before it together. Some controllers tell their queue that nothing failed when all that is left to do waits for a proof,
+// pauseAction is for how long the owner's action, which itself has failed, must not be tried again yet though it is proven: for no longer than writes have failed,
+// as each delay of a queue is as long as all before it together. Some controllers tell their queue that nothing failed when all that is left to do waits for a proof,
 // so that the queue's backoff begins anew.
 func (r *refusals) pauseAction(owner types.NamespacedName) (left time.Duration) {
 	r.with(owner, func(of *refusal) {
 		if isAction(of.what) && !of.mended {
-			left = time.Until(of.at.Add(min(max(of.at.Sub(of.first), firstPause), maxPause)))
+			left = time.Until(of.at.Add(min(max(of.at.Sub(of.first), firstPause), of.pause())))
 		}
 	})
 	return left

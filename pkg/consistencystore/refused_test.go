@@ -70,6 +70,24 @@ func TestOnlyAnActionThatFailsIsPausedOnceItIsProven(t *testing.T) {
 	}
 }
 
+// An action that fails for the first time is tried again soon, though another write of its owner has failed long before, and it has waited since.
+func TestAnActionThatFailsOncePausesBriefly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r refusals
+		owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+		r.note(owner, transport.Write{Method: http.MethodPut, Resource: pods, Subresource: "status"})
+		for range 4 {
+			r.begin(owner)
+			r.asks(owner)
+			time.Sleep(time.Minute)
+		}
+		r.begin(owner)
+		r.note(owner, transport.Write{Method: http.MethodDelete, Resource: pods})
+		require.Positive(t, r.pauseAction(owner))
+		require.LessOrEqual(t, r.pauseAction(owner), 2*firstPause)
+	})
+}
+
 // A CronJob of which a write has failed is woken if it has waited for less time than after which its controller goes on by itself. Else it is left to the
 // queue's backoff, and to its controller.
 func TestAnOwnerThatWentOnIsLeftToTheBackoff(t *testing.T) {

@@ -199,7 +199,7 @@ func TestADeletionThatFailedWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fault.At, fault.For = time.Minute, 12*time.Minute
-			s := schedule.Schedule{Nodes: 3, Monitor: true, Settle: 6 * time.Minute, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "owner", Replicas: 4}}, Steps: []schedule.Step{
+			s := schedule.Schedule{Nodes: 3, Monitor: true, Settle: 3 * time.Minute, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "owner", Replicas: 4}}, Steps: []schedule.Step{
 				{At: fault.At, Action: schedule.FailWrites, Target: "pods", For: fault.For}, fault, {At: 62 * time.Second, Action: schedule.Scale, Target: "owner", N: 1},
 			}}
 			stock, ours := both(t, s)

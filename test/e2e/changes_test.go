@@ -159,8 +159,8 @@ func oneDeployment(ctx context.Context, r *run, namespace string, replicas int32
 	return nil
 }
 
-// changeDeployment makes a Deployment and then a change after the other, each as soon as the controller has seen the last one and has got as far as the Deployment
-// says. After the last change, unless that is nil, it waits for the rollout.
+// changeDeployment makes a Deployment and then a change after the other, each as soon as the status of the Deployment says that the controller has got there with the
+// one before. Then it makes the last one, unless that is nil, and waits for the rollout.
 func changeDeployment(ctx context.Context, r *run, namespace string, replicas int32, change func(i int) []byte, there func(*appsv1.Deployment) bool, last []byte) error {
 	if err := oneDeployment(ctx, r, namespace, replicas); err != nil {
 		return err

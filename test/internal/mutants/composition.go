@@ -96,7 +96,7 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestRegressions/claim-decided-by-the-server-while-it-is-held.json", Mutant: Mutant{
 			Name: "decided-resourceclaim", Protection: "a claim that a live read has decided does not come back when its wait ends", File: "pkg/consistencystore/decide.go",
-			Old: "		wait.decided = true\n",
+			Old: "		wait.over = true\n",
 			New: "",
 		}},
 		{Package: "pkg/consistencystore", Test: "TestResourceClaims/generated_claim,_ended,_claim_gone", Mutant: Mutant{

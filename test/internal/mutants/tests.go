@@ -255,8 +255,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "action-soon", Protection: "an action whose writes have failed pauses for as long as they have, however many of them there were", File: "pkg/consistencystore/refused.go",
-			Old: "of.at.Sub(of.first)",
-			New: "firstPause<<min(of.tries, 20)",
+			Old: "min(max(of.at.Sub(of.first), firstPause), of.pause())",
+			New: "of.pause()",
 		},
 		Package: "test/composition", Test: "TestAnActionThatFailedForSecondsIsDoneSoon",
 	},
@@ -295,16 +295,16 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "value-gone", Protection: "the end of a wait brings no object back of which nothing is left to do", File: "pkg/consistencystore/putoff.go",
-			Old: "		over := r.decided || r.gone\n",
-			New: "		over := r.decided\n",
+			Name: "value-gone", Protection: "the end of a wait brings no object back of which nothing is left to do", File: "pkg/consistencystore/reading.go",
+			Old: "r.forgotten, r.over = true, true",
+			New: "r.forgotten = true",
 		},
 		Package: "pkg/consistencystore", Test: "TestFinalizersAreTakenOffOnce",
 	},
 	{
 		Mutant: Mutant{
 			Name: "another-object", Protection: "the wait of an object does not shorten that of another one of its name", File: "pkg/consistencystore/putoff.go",
-			Old: "			s.held.change(func() { earlier.since = time.Now() })\n",
+			Old: "			s.held.change(func() { earlier.begin(&r.hold) })\n",
 			New: "",
 		},
 		Package: "pkg/consistencystore", Test: "TestFinalizerOfAnotherObjectOfTheNameWaits",

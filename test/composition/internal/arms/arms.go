@@ -80,7 +80,7 @@ const (
 	Grace = 50 * time.Second
 )
 
-// longestRequest is more than faults have one take.
+// No fault has a request take as long as longestRequest.
 const longestRequest = 2 * time.Minute
 
 func init() {
