@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
@@ -23,6 +24,9 @@ const (
 	goesOnAfter = 2 * time.Second
 	// reconciling is for how long it may be unknown what a reconcile asks for.
 	reconciling = 5 * time.Second
+	// givenUpAfter is how many reconciles in a row fail until a queue that gives up does: that of Deployments tries again 15 times (maxRetries of upstream's
+	// pkg/controller/deployment/deployment_controller.go).
+	givenUpAfter = 16
 )
 
 // refusals are the owners of which writes fail. The queue's backoff has these tried again: an action that is put off must not
@@ -43,6 +47,8 @@ type refusal struct {
 	asked  bool            // it has put an action off
 	mended bool            // a write as that which failed has succeeded
 	looked time.Time       // the first reconcile since a write failed, zero if there was none
+	woken  bool            // its action has woken it since the last reconcile began
+	caused bool            // its action has caused the last reconcile
 }
 
 // note notes that a write for the owner has failed.
@@ -102,6 +108,7 @@ func (r *refusals) begin(owner types.NamespacedName) {
 			return
 		}
 		of.began, of.failed, of.asked, of.mended = time.Now(), false, false, false
+		of.caused, of.woken = of.woken, false
 	})
 }
 
@@ -114,6 +121,17 @@ func (r *refusals) refuses(owner types.NamespacedName) (does bool) {
 // open reports whether a write of the owner's reconcile has failed, and none like it has succeeded since.
 func (r *refusals) open(owner types.NamespacedName) (is bool) {
 	r.with(owner, func(of *refusal) { is = of.failed && !of.mended })
+	return is
+}
+
+// wakes notes that the owner's action wakes it.
+func (r *refusals) wakes(owner types.NamespacedName) {
+	r.with(owner, func(of *refusal) { of.woken = true })
+}
+
+// givenUp reports whether a write of the owner's reconcile has failed, which its action has caused after a queue would have given the owner up.
+func (r *refusals) givenUp(owner types.NamespacedName) (is bool) {
+	r.with(owner, func(of *refusal) { is = of.failed && of.caused && of.tries >= givenUpAfter })
 	return is
 }
 
@@ -177,6 +195,40 @@ func (s *Store) Failed(owner types.NamespacedName, what transport.Write) {
 		s.retryStatus(owner)
 	}
 	s.refusals.note(owner, what)
+}
+
+// Leaves implements what consistency.Leaves asks for: a queue that gives up would begin anew each time that the action of an owner wakes it in vain. The wait for
+// a proof has it tried again, or, if it is the action that has failed, the end of its pause.
+func (s *Store) Leaves(key string) bool {
+	object, err := cache.ParseObjectName(key)
+	owner := types.NamespacedName(object)
+	return err == nil && s.refusals.givenUp(owner) && (s.held.actionOf(owner) != nil || s.retryAction(owner))
+}
+
+// retryAction has the owner come back when its action, which has failed though it was proven, may be tried again. It reports whether it does.
+func (s *Store) retryAction(owner types.NamespacedName) bool {
+	left := s.refusals.pauseAction(owner)
+	if left <= 0 {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retries.Has(owner) {
+		return true
+	}
+	s.retries.Insert(owner)
+	go func() {
+		select {
+		case <-time.After(left):
+		case <-s.ctx.Done():
+			return
+		}
+		s.mu.Lock()
+		s.retries.Delete(owner)
+		s.mu.Unlock()
+		s.wakeAction(owner)
+	}()
+	return true
 }
 
 // outlast waits, while writes for the owner fail, or another pass comes anyhow, until the cache is proven, keeps lagging, or the owner may be tried again.

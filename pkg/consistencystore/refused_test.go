@@ -120,33 +120,61 @@ func TestAnOwnerThatWentOnIsLeftToTheBackoff(t *testing.T) {
 
 // A status that could not be written is tried again soon, also if another one has failed often earlier in the same wait, and was written at last.
 func TestAStatusThatWasWrittenIsForgotten(t *testing.T) {
+	whileAnActionWaits(t, func(store *Store, fails func(), woken func() time.Duration) {
+		var last time.Duration
+		for range 10 {
+			fails()
+			last = woken()
+		}
+		require.Greater(t, last, time.Second)
+		store.Recorded(setOwner, setStatus)
+		fails()
+		require.Equal(t, statusRetry, woken())
+	})
+}
+
+// A status that fails while it waits for its next try, as its owner came back for something else, waits from then on: it is not tried twice as often.
+func TestAStatusThatFailsMeanwhileWaitsFromThenOn(t *testing.T) {
+	whileAnActionWaits(t, func(_ *Store, fails func(), woken func() time.Duration) {
+		for range 8 {
+			fails()
+			woken()
+		}
+		fails()
+		time.Sleep(statusRetry << 7)
+		fails()
+		require.Equal(t, statusRetry<<8, woken())
+	})
+}
+
+var (
+	setOwner  = types.NamespacedName{Namespace: "ns", Name: "owner"}
+	setStatus = transport.Write{Method: http.MethodPut, Resource: schema.GroupResource{Group: "apps", Resource: "daemonsets"}, Subresource: "status"}
+)
+
+// whileAnActionWaits calls f with the store of DaemonSets, of which one has an action that waits for a proof. fails has a reconcile of it fail to write its status, and
+// woken returns how long it is until it comes back.
+func whileAnActionWaits(t *testing.T, f func(store *Store, fails func(), woken func() time.Duration)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		reached := version("5")
 		store := newStore(rvtracker.New(rvtracker.Options{}), daemonSetStore, map[schema.GroupResource]consistency.LastSyncRVGetter{pods: &reached})
 		store.ctx, store.prover, store.statuses = t.Context(), &script{nodes: down, release: make(chan struct{})}, map[types.NamespacedName]*statusTries{}
 		queue := make(chan string, 9)
 		store.OnReady(func(key string) { queue <- key })
-		owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
-		status := transport.Write{Method: http.MethodPut, Resource: schema.GroupResource{Group: "apps", Resource: "daemonsets"}, Subresource: "status"}
 		proven, prove := context.WithCancel(t.Context())
 		defer func() { prove(); synctest.Wait() }()
-		store.await(t.Context(), owner, &putOff{hold: hold{resource: pods, proof: freshness.Proof{Outcome: freshness.Unknown}}}, func() bool {
+		store.await(t.Context(), setOwner, &putOff{hold: hold{resource: pods, proof: freshness.Proof{Outcome: freshness.Unknown}}}, func() bool {
 			<-proven.Done()
 			return true
 		})
-		fails := func() time.Duration {
+		f(store, func() {
+			require.NoError(t, store.EnsureReady(setOwner))
+			store.Failed(setOwner, setStatus)
+		}, func() time.Duration {
 			began := time.Now()
-			require.NoError(t, store.EnsureReady(owner))
-			store.Failed(owner, status)
 			require.Equal(t, "ns/owner", <-queue)
 			return time.Since(began)
-		}
-		var last time.Duration
-		for range 10 {
-			last = fails()
-		}
-		require.Greater(t, last, time.Second)
-		store.Recorded(owner, status)
-		require.Equal(t, statusRetry, fails())
+		})
 	})
 }

@@ -16,6 +16,7 @@ type seamStore interface {
 	consistency.ParkingStore
 	consistency.ProvingStore
 	consistency.OwnWritesStore
+	consistency.LeavingStore
 	consistency.ViewStore
 	consistency.PassStore
 	consistency.KnowingStore

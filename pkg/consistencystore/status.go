@@ -21,6 +21,7 @@ const statusRetry = 5 * time.Millisecond
 // statusTries are those of one owner's status.
 type statusTries struct {
 	after   time.Duration // the next
+	at      time.Time     // when the last one failed, also one that something else had caused
 	pending bool
 }
 
@@ -37,6 +38,7 @@ func (s *Store) retryStatus(owner types.NamespacedName) {
 		tries = &statusTries{after: statusRetry}
 		s.statuses[owner] = tries
 	}
+	tries.at = time.Now()
 	if tries.pending {
 		return
 	}
@@ -44,10 +46,15 @@ func (s *Store) retryStatus(owner types.NamespacedName) {
 	after := tries.after
 	tries.after = min(2*after, maxPause)
 	go func() {
-		select {
-		case <-time.After(after):
-		case <-s.ctx.Done():
-			return
+		for left := after; left > 0; {
+			select {
+			case <-time.After(left):
+			case <-s.ctx.Done():
+				return
+			}
+			s.mu.Lock()
+			left = time.Until(tries.at.Add(after))
+			s.mu.Unlock()
 		}
 		s.mu.Lock()
 		tries.pending = false

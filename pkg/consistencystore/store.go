@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
@@ -77,6 +78,8 @@ type Store struct {
 	period time.Duration
 	// statuses are the tries of statuses that could not be written while an action of their owner waits; nil: the controller's queue tries them.
 	statuses map[types.NamespacedName]*statusTries
+	// retries are the owners that come back for an action that has failed though it was proven.
+	retries sets.Set[types.NamespacedName]
 	// unsettled are the owners' writes of unknown outcome.
 	unsettled unsettledWrites
 }
@@ -222,6 +225,7 @@ func (s *Store) wakeAction(owner types.NamespacedName) {
 	}
 	s.mu.Unlock()
 	if !leave {
+		s.refusals.wakes(owner)
 		s.wake(owner)
 	}
 }

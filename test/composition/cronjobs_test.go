@@ -7,9 +7,11 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
@@ -138,6 +140,40 @@ func TestCronJobWhoseJobFinishedUnseen(t *testing.T) {
 				require.Less(t, r.Runs[owner][2*time.Minute], tc.most, arm)
 				require.Equal(t, tc.deleted, r.Requests[owner]["delete jobs"] > 0, arm)
 			}
+		})
+	}
+}
+
+// Finished Jobs that are too many are deleted by their names: one that was made again unseen, and runs, goes in place of the one that had finished. On stock, too.
+func TestFinishedJobsThatAreTooManyAreDeletedByName(t *testing.T) {
+	for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+		synctest.Test(t, func(t *testing.T) {
+			server, f, tr, _ := start(t, arm, schedule.Schedule{Nodes: 2, CronJobs: []schedule.CronJob{{Name: "cronjob", Policy: "Allow", Keep: 10}}})
+			job := func(name string) (job *batchv1.Job) {
+				server.Look(func(truth model.Truth) { job, _ = truth.Get(model.Jobs, traffic.Namespace, name).(*batchv1.Job) })
+				return job
+			}
+			time.Sleep(4 * time.Minute)
+			tr.Do(schedule.Step{Action: schedule.Suspend, Target: "cronjob", For: time.Hour})
+			time.Sleep(2 * time.Minute)
+			var finished []string
+			server.Look(func(truth model.Truth) {
+				for _, o := range truth.List(model.Jobs) {
+					require.NotNil(t, o.(*batchv1.Job).Status.CompletionTime)
+					finished = append(finished, o.GetName())
+				}
+			})
+			slices.Sort(finished)
+			require.GreaterOrEqual(t, len(finished), 3)
+			oldest := finished[0]
+			f.Do(schedule.Step{Action: schedule.Hold, Target: "jobs", For: 2 * time.Minute}, tr.After)
+			server.Delete(model.Jobs, traffic.Namespace, oldest, nil)
+			server.Create(model.Jobs, newIndexedJob(oldest, 1))
+			require.NotNil(t, job(oldest), arm)
+			tr.Do(schedule.Step{Action: schedule.SetKeep, Target: "cronjob", N: 1})
+			time.Sleep(time.Minute)
+			require.Nil(t, job(oldest), arm)
+			require.NotNil(t, job(finished[len(finished)-1]), arm)
 		})
 	}
 }

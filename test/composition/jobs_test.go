@@ -4,6 +4,7 @@
 package composition
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,5 +107,85 @@ func TestAnIndexIsMadeWhileADeletionWaits(t *testing.T) {
 		require.Less(t, took[arms.Stock], 20*time.Second)
 		require.LessOrEqual(t, took[arms.Ours], took[arms.Stock]+5*time.Second)
 		require.Equal(t, creations[arms.Stock], creations[arms.Ours])
+	}
+}
+
+// An index of a Job that replaces only failed pods gets none while pods that are too many wait to be deleted, as the Job never has more pods than it wants. It
+// gets one as soon as they have a proof.
+func TestAnIndexThatReplacesFailedPodsWaitsForADeletion(t *testing.T) {
+	const length = 5 * time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		server, f, tr, manager := start(t, arms.Ours, schedule.Schedule{Nodes: 3})
+		job := newIndexedJob("job", 6)
+		job.Spec.PodReplacementPolicy = new(batchv1.Failed)
+		server.Create(model.Jobs, job)
+		time.Sleep(time.Minute)
+		f.Do(schedule.Step{Action: schedule.Unprovable, For: length}, tr.After)
+		time.Sleep(time.Second)
+		model.Change(server, model.Jobs, traffic.Namespace, "job", func(job *batchv1.Job) {
+			job.Spec.Completions, job.Spec.Parallelism = new(int32(3)), new(int32(3))
+		})
+		lost := podsOfIndex(server, "job", "0")
+		require.Len(t, lost, 1)
+		server.Delete(model.Pods, traffic.Namespace, lost[0].Name, nil)
+		for began := time.Now(); time.Since(began) < length-2*time.Second; time.Sleep(time.Second) {
+			require.Empty(t, podsOfIndex(server, "job", "0"), "index 0 after %v", time.Since(began))
+		}
+		require.Len(t, podsOfIndex(server, "job", "5"), 1, "unproven")
+		require.NotEmpty(t, manager.Waits())
+		time.Sleep(time.Minute)
+		for index, pods := range map[string]int{"0": 1, "1": 1, "2": 1, "3": 0, "4": 0, "5": 0} {
+			require.Len(t, podsOfIndex(server, "job", index), pods, "index %s", index)
+		}
+		require.Empty(t, manager.Waits())
+	})
+}
+
+// A Job whose deadline or limit of failures is raised unseen fails on stock, which deletes its pods. Ours goes on, as the server has it.
+func TestAJobFailsByWhatTheServerHas(t *testing.T) {
+	const deadline, held = 2 * time.Minute, 3 * time.Minute
+	for name, tc := range map[string]struct {
+		from, to func(*batchv1.JobSpec)
+		fail     bool
+	}{
+		"a deadline": {
+			func(s *batchv1.JobSpec) { s.ActiveDeadlineSeconds = new(int64(deadline.Seconds())) }, func(s *batchv1.JobSpec) { s.ActiveDeadlineSeconds = nil }, false},
+		"a limit of failures": {
+			func(s *batchv1.JobSpec) { s.BackoffLimit = new(int32(1)) }, func(s *batchv1.JobSpec) { s.BackoffLimit = new(int32(10)) }, true},
+	} {
+		for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+			synctest.Test(t, func(t *testing.T) {
+				server, f, tr, manager := start(t, arm, schedule.Schedule{Nodes: 3})
+				job := newIndexedJob("job", 4)
+				tc.from(&job.Spec)
+				server.Create(model.Jobs, job)
+				time.Sleep(deadline / 2)
+				deletions := 0
+				server.Observe = func(_ model.Truth, r *model.Request, done bool) {
+					if done && r.Resource == model.Pods && r.Verb == "delete" {
+						deletions++
+					}
+				}
+				f.Do(schedule.Step{Action: schedule.Hold, Target: "jobs", For: held}, tr.After)
+				model.Change(server, model.Jobs, traffic.Namespace, "job", func(job *batchv1.Job) { tc.to(&job.Spec) })
+				for _, index := range []string{"0", "1"} {
+					if pods := podsOfIndex(server, "job", index); tc.fail {
+						require.Len(t, pods, 1)
+						model.Change(server, model.Pods, traffic.Namespace, pods[0].Name, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
+					}
+				}
+				time.Sleep(held - time.Second)
+				require.Equal(t, arm == arms.Stock, deletions > 0, "%s: %s: pods that are deleted", name, arm)
+				time.Sleep(2 * time.Minute)
+				if arm == arms.Ours {
+					require.Zero(t, deletions, name)
+					for _, index := range []string{"0", "1", "2", "3"} {
+						pods := slices.DeleteFunc(podsOfIndex(server, "job", index), func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodFailed })
+						require.Len(t, pods, 1, "%s: index %s", name, index)
+					}
+					require.Empty(t, manager.Waits())
+				}
+			})
+		}
 	}
 }

@@ -344,3 +344,37 @@ func TestADeploymentGoesBackAndBeginsWithoutAProof(t *testing.T) {
 		server.Look(func(truth model.Truth) { require.Equal(t, 3, podsOf(truth, of("begins"))) })
 	})
 }
+
+// A claim that is to be deleted with its StatefulSet gets its owner once the set and its pods are proven. If the set is deleted before that, the claim is left;
+// on stock it has its owner by then.
+func TestAClaimGetsItsOwnerOnceItsSetIsProven(t *testing.T) {
+	const length = 5 * time.Minute
+	for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+		synctest.Test(t, func(t *testing.T) {
+			server, f, tr, manager := start(t, arm, schedule.Schedule{Nodes: 2, Owners: []schedule.Owner{
+				{Kind: "StatefulSet", Name: "kept", Replicas: 1, Claims: true}, {Kind: "StatefulSet", Name: "deleted", Replicas: 1, Claims: true}}})
+			owned := func(set string) (is bool) {
+				server.Look(func(truth model.Truth) {
+					is = len(truth.Get(model.Claims, traffic.Namespace, "data-"+set+"-0").GetOwnerReferences()) > 0
+				})
+				return is
+			}
+			time.Sleep(time.Minute)
+			f.Do(schedule.Step{Action: schedule.Unprovable, For: length}, tr.After)
+			for _, set := range []string{"kept", "deleted"} {
+				require.False(t, owned(set), arm)
+				model.Change(server, model.StatefulSets, traffic.Namespace, set, func(s *appsv1.StatefulSet) {
+					s.Spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+				})
+			}
+			time.Sleep(length / 2)
+			require.Equal(t, arm == arms.Stock, owned("kept"), arm)
+			require.Equal(t, arm == arms.Stock, owned("deleted"), arm)
+			require.Equal(t, arm == arms.Ours, len(manager.Waits()) > 0, arm)
+			server.Delete(model.StatefulSets, traffic.Namespace, "deleted", new(int64(0)))
+			time.Sleep(length/2 + time.Minute)
+			require.True(t, owned("kept"), arm)
+			require.Equal(t, arm == arms.Stock, owned("deleted"), arm)
+		})
+	}
+}

@@ -6,6 +6,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -13,12 +14,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/fresh-kcm/fresh-kcm/test/benchmark/spec"
+	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
 
 const daemonSetName = "daemonset"
+
+// churnEvery is how long it is until the next node leaves.
+const churnEvery = 2 * time.Second
 
 // prepare has each controller do a little of its work once, and makes what must be there before the workload. The
 // little stays, so that it is nobody's deletion.
@@ -51,7 +57,7 @@ func (t *turn) work(ctx context.Context) error {
 	case w.Jobs != nil:
 		return t.jobs(ctx, *w.Jobs)
 	case w.DaemonSet != nil && w.DaemonSet.Roll:
-		return t.rollDaemonSet(ctx)
+		return t.rollDaemonSet(ctx, *w.DaemonSet)
 	case w.DaemonSet != nil:
 		return t.makeDaemonSet(ctx, *w.DaemonSet)
 	case w.NodesDie != nil:
@@ -162,13 +168,40 @@ func (t *turn) makeDaemonSet(ctx context.Context, d spec.DaemonSet) error {
 	return t.daemonSetDone(ctx)
 }
 
-func (t *turn) rollDaemonSet(ctx context.Context) error {
+func (t *turn) rollDaemonSet(ctx context.Context, d spec.DaemonSet) error {
 	t.say("rolling a DaemonSet on %d nodes", t.spec.Nodes)
 	_, err := t.client.AppsV1().DaemonSets(t.namespace).Patch(ctx, daemonSetName, types.StrategicMergePatchType, nextImage, metav1.PatchOptions{})
 	if err != nil {
 		return err
 	}
-	return t.daemonSetDone(ctx)
+	for i := range d.Churn {
+		if err := t.exchangeNode(ctx); err != nil {
+			return err
+		}
+		t.say("rolling a DaemonSet on %d nodes, of which %d of %d have been exchanged", t.spec.Nodes, i+1, d.Churn)
+	}
+	if err := t.daemonSetDone(ctx); err != nil || d.Churn == 0 {
+		return err
+	}
+	return t.eventually(ctx, "the pods of the nodes that left to be gone", func() (bool, error) {
+		pods, err := t.client.CoreV1().Pods(t.namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return false, err
+		}
+		nodes := sets.New(t.cluster.Nodes().Names()...)
+		return !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return !nodes.Has(pod.Spec.NodeName) }), nil
+	})
+}
+
+// exchangeNode has a node leave and another join. What warmed up runs on the first node, which stays.
+func (t *turn) exchangeNode(ctx context.Context) error {
+	if err := t.cluster.Nodes().Delete(ctx, t.cluster.Nodes().Names()[1]); err != nil {
+		return err
+	}
+	if _, err := t.cluster.Nodes().Create(ctx, controlplane.NodeOptions{Count: 1}); err != nil {
+		return err
+	}
+	return sleep(ctx, churnEvery)
 }
 
 func (t *turn) daemonSetDone(ctx context.Context) error {

@@ -101,6 +101,8 @@ type Jobs struct {
 type DaemonSet struct {
 	Roll           bool `json:"roll,omitempty"`
 	MaxUnavailable int  `json:"maxUnavailable,omitempty"`
+	// Churn is how many nodes leave while it is rolled, one after the other. Another joins for each.
+	Churn int `json:"churn,omitempty"`
 }
 
 // NodesDie has a share of the nodes die at once, and after all are marked counts live reads for a time.
@@ -282,6 +284,8 @@ func (w Workload) validate() error {
 		return errors.New("jobs: count and pods must be 1 or more")
 	case w.DaemonSet != nil && w.DaemonSet.MaxUnavailable < 0:
 		return errors.New("daemonSet: maxUnavailable must not be negative")
+	case w.DaemonSet != nil && w.DaemonSet.Churn != 0 && (w.DaemonSet.Churn < 0 || !w.DaemonSet.Roll):
+		return errors.New("daemonSet: churn must not be negative, and goes with roll")
 	case w.NodesDie != nil && (w.NodesDie.Percent < 1 || w.NodesDie.Percent > 100):
 		return fmt.Errorf("nodesDie: percent: %d is not from 1 to 100", w.NodesDie.Percent)
 	case w.NodesDie != nil && w.NodesDie.Observe.Duration <= 0:

@@ -61,6 +61,8 @@ func TestDecodeMistakes(t *testing.T) {
 		{"two workloads", "nodesDie:", "idle: {for: 1s}\n  nodesDie:", "not 2"},
 		{"percent", "percent: 100,", "percent: 101,", "percent: 101 is not from 1 to 100"},
 		{"observe", ", observe: 1m", "", "observe: how long"},
+		{"churn without a rollout", "nodesDie: {percent: 100, observe: 1m}", "daemonSet: {churn: 1}", "daemonSet: churn must not be negative"},
+		{"negative churn", "nodesDie: {percent: 100, observe: 1m}", "daemonSet: {roll: true, churn: -1}", "daemonSet: churn must not be negative"},
 		{"handover's percent", "nodesDie: {percent: 100, observe: 1m}", "handover: {percent: 100, lag: 1s}", "handover: percent: 100 is not from 1 to 99"},
 		{"handover's lag", "nodesDie: {percent: 100, observe: 1m}", "handover: {percent: 50}", "handover: lag: how long"},
 		{"handover with a fault", "nodesDie: {percent: 100, observe: 1m}", "handover: {percent: 50, lag: 1s}\nfault: {effect: hold, resource: pods}", "fault: a handover has"},

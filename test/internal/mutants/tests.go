@@ -262,6 +262,22 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "given-up", Protection: "a Deployment that its queue has given up is tried once each time that an action of it wakes it in vain", File: "pkg/consistencystore/refused.go",
+			Old: "is = of.failed && of.caused && of.tries >= givenUpAfter",
+			New: "is = false",
+		},
+		Package: "test/composition", Test: "TestWritesFailWhileADeletionWaits",
+	},
+	{
+		Mutant: Mutant{
+			Name: "status-meanwhile", Protection: "a status that fails while it waits for its next try waits from then on", File: "pkg/consistencystore/status.go",
+			Old: "left = time.Until(tries.at.Add(after))",
+			New: "left = 0",
+		},
+		Package: "pkg/consistencystore", Test: "TestAStatusThatFailsMeanwhileWaitsFromThenOn",
+	},
+	{
+		Mutant: Mutant{
 			Name: "value-pause", Protection: "a value whose write failed is left to the queue's backoff though a look comes between that only waits", File: "pkg/consistencystore/refused.go",
 			Old: "left := s.pauses(owner, r)",
 			New: "left := 0 * s.pauses(owner, r)",

@@ -44,17 +44,13 @@ type (
 	// ParkingStore puts owners back on the queue; see OnReady.
 	ParkingStore interface{ OnReady(add func(key string)) }
 	// ProvingStore can tell whether its caches are fresh; see ProveFresh.
-	ProvingStore interface {
-		ProveFresh(ctx context.Context, resources ...schema.GroupResource) error
-	}
+	ProvingStore interface{ ProveFresh(ctx context.Context, resources ...schema.GroupResource) error }
 	// OwnWritesStore knows what its caches have seen; see SeenOwnWrites.
-	OwnWritesStore interface {
-		SeenOwnWrites(owner types.NamespacedName) bool
-	}
+	OwnWritesStore interface{ SeenOwnWrites(owner types.NamespacedName) bool }
+	// LeavingStore tries some owners again by itself; see Leaves.
+	LeavingStore interface{ Leaves(key string) bool }
 	// ViewStore makes the View of an Owner; read and kind are WithOwnerRead's.
-	ViewStore interface {
-		View(read metav1.Object, kind schema.GroupVersionKind) any
-	}
+	ViewStore interface{ View(read metav1.Object, kind schema.GroupVersionKind) any }
 	// ParkedError is an error of which Parked may be true.
 	ParkedError interface{ Parked() bool }
 	// AgainError is an error of which Again may be true.
@@ -76,6 +72,12 @@ func Parked(err error) bool {
 		var p ParkedError
 		return errors.As(err, &p) && p.Parked()
 	})
+}
+
+// Leaves reports whether the owner with this key, of which a reconcile failed, is left to the store: the queue has given it up before, and is not to begin anew.
+func Leaves(store ConsistencyStore, key string) bool {
+	s, ok := store.(LeavingStore)
+	return ok && s.Leaves(key)
 }
 
 // Again reports whether an error of ProveFresh says that only a newer reading of the caches is wanted, for which Sync
@@ -105,10 +107,9 @@ func all(err error, says func(error) bool) bool {
 	return !slices.ContainsFunc(utilerrors.Flatten(several).Errors(), func(err error) bool { return !says(err) })
 }
 
-// ProveFresh returns nil if what the reconcile has read of the resources, of its own one the owner, was as new as the
-// server shortly before the context got its owner, or if the store does not know how to tell. Otherwise the
-// caller must not act on what it read; the store puts the owner back on the queue when it may be
-// worth trying again. What was proven of a reconcile stays so.
+// ProveFresh returns nil if what the reconcile has read of the resources, of its own one the owner, was as new as the server shortly before the context
+// got its owner, or if the store does not know how to tell. Otherwise the caller must not act on what it read; the store puts the owner back on the queue
+// when it may be worth trying again. What was proven of a reconcile stays so.
 func ProveFresh(ctx context.Context, store ConsistencyStore, resources ...schema.GroupResource) error {
 	if s, ok := store.(ProvingStore); ok {
 		return s.ProveFresh(ctx, resources...)
@@ -116,9 +117,8 @@ func ProveFresh(ctx context.Context, store ConsistencyStore, resources ...schema
 	return nil
 }
 
-// SeenOwnWrites reports, after EnsureReady returned nil, whether the caches are known to have every
-// write and deletion that was made for the owner. Expectations of the same then have nothing left to
-// wait for, even if the events that they count never come.
+// SeenOwnWrites reports, after EnsureReady returned nil, whether the caches are known to have every write and deletion that was made for the owner.
+// Expectations of the same then have nothing left to wait for, even if the events that they count never come.
 func SeenOwnWrites(store ConsistencyStore, owner types.NamespacedName) bool {
 	s, ok := store.(OwnWritesStore)
 	return ok && s.SeenOwnWrites(owner)
