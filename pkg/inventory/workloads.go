@@ -80,7 +80,7 @@ var workloads = []Controller{
 	{Name: names.CronJobController, Client: "cronjob-controller", Rules: []Rule{
 		{Verbs: "create", Resources: "jobs.batch", Mode: Bounded, Scenarios: []int{36},
 			Why: "The CronJob is proven before, or read live; where neither can be had, for startingDeadlineSeconds or 30 s at most."},
-		{Verbs: "delete", Resources: "jobs.batch", Mode: Bounded, Tests: []string{"TestCronJobIsSuspendedUnseen"},
+		{Verbs: "delete", Resources: "jobs.batch", Mode: Bounded, Tests: []string{"TestCronJobIsSuspendedUnseen", "TestFinishedJobsThatAreTooManyAreDeletedByName"},
 			Why: "As for the Job that is created. Finished Jobs that are too many are deleted by their names, without a proof, as on stock."},
 		{Verbs: "update patch", Resources: "jobs.batch", Mode: InCode, Why: refused},
 		{Verbs: "update", Resources: "cronjobs.batch cronjobs.batch/status", Mode: InCode, Why: refused},
