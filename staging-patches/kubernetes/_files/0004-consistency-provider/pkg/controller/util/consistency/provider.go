@@ -19,8 +19,7 @@ type Provider func(controller string, stores map[schema.GroupResource]LastSyncRV
 
 var provider Provider
 
-// SetProvider has New and NewIfProvided ask p. It must be called before any controller is built, as
-// workqueue.SetProvider is; nil restores upstream's behaviour.
+// SetProvider has New and NewIfProvided ask p. It must be called before any controller is built, as workqueue.SetProvider is; nil restores upstream's behaviour.
 func SetProvider(p Provider) { provider = p }
 
 // New returns the provider's store for the controller, or NewConsistencyStore's without a provider.
@@ -44,13 +43,19 @@ type (
 	// ParkingStore puts owners back on the queue; see OnReady.
 	ParkingStore interface{ OnReady(add func(key string)) }
 	// ProvingStore can tell whether its caches are fresh; see ProveFresh.
-	ProvingStore interface{ ProveFresh(ctx context.Context, resources ...schema.GroupResource) error }
+	ProvingStore interface {
+		ProveFresh(ctx context.Context, resources ...schema.GroupResource) error
+	}
 	// OwnWritesStore knows what its caches have seen; see SeenOwnWrites.
-	OwnWritesStore interface{ SeenOwnWrites(owner types.NamespacedName) bool }
+	OwnWritesStore interface {
+		SeenOwnWrites(owner types.NamespacedName) bool
+	}
 	// LeavingStore tries some owners again by itself; see Leaves.
 	LeavingStore interface{ Leaves(key string) bool }
 	// ViewStore makes the View of an Owner; read and kind are WithOwnerRead's.
-	ViewStore interface{ View(read metav1.Object, kind schema.GroupVersionKind) any }
+	ViewStore interface {
+		View(read metav1.Object, kind schema.GroupVersionKind) any
+	}
 	// ParkedError is an error of which Parked may be true.
 	ParkedError interface{ Parked() bool }
 	// AgainError is an error of which Again may be true.
@@ -64,9 +69,8 @@ func OnReady(store ConsistencyStore, add func(key string)) {
 	}
 }
 
-// Parked reports whether an error, of EnsureReady or ProveFresh, says that the owner will be put back
-// on the queue by OnReady, so that a retry with backoff is not wanted. What the queue knows of earlier failures
-// must stay: the owner has not been reconciled. Of several errors all must say so.
+// Parked reports whether an error, of EnsureReady or ProveFresh, says that the owner will be put back on the queue by OnReady, so that a retry with backoff
+// is not wanted. What the queue knows of earlier failures must stay: the owner has not been reconciled. Of several errors all must say so.
 func Parked(err error) bool {
 	return all(err, func(err error) bool {
 		var p ParkedError
@@ -89,8 +93,7 @@ func Again(err error) bool {
 	})
 }
 
-// Sync reconciles the owner with this key, and once more if that wants a newer reading of the caches (Again): where
-// reconciles take long, it would have to queue for long.
+// Sync reconciles the owner with this key, and once more if that wants a newer reading of the caches (Again): it would have to queue for long where reconciles are slow.
 func Sync(ctx context.Context, key string, reconcile func(ctx context.Context, key string) error) error {
 	err := reconcile(ctx, key)
 	if Again(err) {
@@ -131,8 +134,7 @@ type Owner struct {
 	Store ConsistencyStore
 	Name  types.NamespacedName
 	UID   types.UID
-	// View is what the store knew of its caches then.
-	View any
+	View  any // what the store knew of its caches then
 }
 
 // WithOwner marks the requests made with the context as made for owner, so that a client can record
@@ -144,8 +146,7 @@ func WithOwner(ctx context.Context, store ConsistencyStore, name types.Namespace
 // WithOwnerRead is WithOwner with the owner as the reconcile has read it from its cache, so that ProveFresh can tell
 // whether it, and the pods that it controls, are still the same.
 func WithOwnerRead(ctx context.Context, store ConsistencyStore, owner metav1.Object, kind schema.GroupVersionKind) context.Context {
-	name := types.NamespacedName{Namespace: owner.GetNamespace(), Name: owner.GetName()}
-	return withOwner(ctx, Owner{Store: store, Name: name, UID: owner.GetUID()}, owner, kind)
+	return withOwner(ctx, Owner{Store: store, Name: types.NamespacedName{Namespace: owner.GetNamespace(), Name: owner.GetName()}, UID: owner.GetUID()}, owner, kind)
 }
 
 func withOwner(ctx context.Context, o Owner, read metav1.Object, kind schema.GroupVersionKind) context.Context {
@@ -155,8 +156,7 @@ func withOwner(ctx context.Context, o Owner, read metav1.Object, kind schema.Gro
 	return context.WithValue(ctx, ownerKey{}, o)
 }
 
-// OwnerContext is for helpers that make requests without the reconcile's context: it has the owner of
-// ctx, if there is or was a provider, and nothing else.
+// OwnerContext is for helpers that make requests without the reconcile's context: it has the owner of ctx, if there is or was a provider, and nothing else.
 func OwnerContext(ctx context.Context) context.Context {
 	o, ok := OwnerFrom(ctx)
 	_, parks := o.Store.(ParkingStore)
