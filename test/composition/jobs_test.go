@@ -52,6 +52,17 @@ func podsOfIndex(server *model.Server, job, index string) (pods []*corev1.Pod) {
 	return pods
 }
 
+// makeSmaller has the Job "job" want three indexes, and deletes the pod of the first.
+func makeSmaller(t *testing.T, server *model.Server) {
+	t.Helper()
+	model.Change(server, model.Jobs, traffic.Namespace, "job", func(job *batchv1.Job) {
+		job.Spec.Completions, job.Spec.Parallelism = new(int32(3)), new(int32(3))
+	})
+	lost := podsOfIndex(server, "job", "0")
+	require.Len(t, lost, 1)
+	server.Delete(model.Pods, traffic.Namespace, lost[0].Name, nil)
+}
+
 // An index of a Job that lacks its pod gets one as soon as on stock while pods that are too many wait to be deleted, as an Indexed Job that was made smaller
 // has both. It gets one pod, and the others are deleted once there is a proof. A quota that refuses it is asked as often as on stock.
 func TestAnIndexIsMadeWhileADeletionWaits(t *testing.T) {
@@ -73,12 +84,7 @@ func TestAnIndexIsMadeWhileADeletionWaits(t *testing.T) {
 					f.Do(schedule.Step{Action: schedule.Refuse, Target: "job", For: length - 5*time.Minute}, tr.After)
 				}
 				time.Sleep(time.Second)
-				model.Change(server, model.Jobs, traffic.Namespace, "job", func(job *batchv1.Job) {
-					job.Spec.Completions, job.Spec.Parallelism = new(int32(3)), new(int32(3))
-				})
-				lost := podsOfIndex(server, "job", "0")
-				require.Len(t, lost, 1)
-				server.Delete(model.Pods, traffic.Namespace, lost[0].Name, nil)
+				makeSmaller(t, server)
 				began := time.Now()
 				for len(podsOfIndex(server, "job", "0")) == 0 && time.Since(began) < length {
 					time.Sleep(time.Second)
@@ -122,12 +128,7 @@ func TestAnIndexThatReplacesFailedPodsWaitsForADeletion(t *testing.T) {
 		time.Sleep(time.Minute)
 		f.Do(schedule.Step{Action: schedule.Unprovable, For: length}, tr.After)
 		time.Sleep(time.Second)
-		model.Change(server, model.Jobs, traffic.Namespace, "job", func(job *batchv1.Job) {
-			job.Spec.Completions, job.Spec.Parallelism = new(int32(3)), new(int32(3))
-		})
-		lost := podsOfIndex(server, "job", "0")
-		require.Len(t, lost, 1)
-		server.Delete(model.Pods, traffic.Namespace, lost[0].Name, nil)
+		makeSmaller(t, server)
 		for began := time.Now(); time.Since(began) < length-2*time.Second; time.Sleep(time.Second) {
 			require.Empty(t, podsOfIndex(server, "job", "0"), "index 0 after %v", time.Since(began))
 		}
