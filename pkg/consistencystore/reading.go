@@ -245,9 +245,9 @@ func (s *Store) pauses(owner types.NamespacedName, r *putOff) time.Duration {
 	if f == nil || r.forgotten {
 		return 0
 	}
-	pause := min(statusRetry<<min(f.tries, 20), maxPause)
+	pause := min(statusRetry<<min(f.tries, 20), longestPause)
 	if s.name == autoscaler {
-		pause = maxPause // Its queue brings it back every 15 s.
+		pause = longestPause // Its queue brings it back every 15 s.
 	}
 	left := time.Until(f.at.Add(pause))
 	if f.asked.After(f.at) {

@@ -62,7 +62,7 @@ func TestOnlyAnActionThatFailsIsPausedOnceItIsProven(t *testing.T) {
 				time.Sleep(proof)
 				says := ""
 				store.held.each(func(_ types.NamespacedName, h *hold) { says = h.awaits() + ": " + h.why(h.proof) })
-				require.Equal(t, "its next try: the last try failed; pauses between tries grow up to 5m0s", says)
+				require.Equal(t, "its next try: the last try failed; pauses between tries grow up to 16m40s", says)
 				require.Equal(t, "ns/owner", <-queue)
 				require.Greater(t, time.Since(began), 5*proof)
 			})

@@ -15,7 +15,7 @@ const (
 	statefulSetStore = "statefulset"
 )
 
-// statusRetry is after how long a status is tried again for the first time, as by the queue; each further time after twice as long, up to maxPause.
+// statusRetry is after how long a status is tried again for the first time, as by the queue; each further time after twice as long, up to longestPause.
 const statusRetry = 5 * time.Millisecond
 
 // statusTries are those of one owner's status.
@@ -44,7 +44,7 @@ func (s *Store) retryStatus(owner types.NamespacedName) {
 	}
 	tries.pending = true
 	after := tries.after
-	tries.after = min(2*after, maxPause)
+	tries.after = min(2*after, longestPause)
 	go func() {
 		for left := after; left > 0; {
 			select {

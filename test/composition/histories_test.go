@@ -167,6 +167,28 @@ func TestWritesFailWhileADeletionWaits(t *testing.T) {
 	}
 }
 
+// An outage takes two hours. What fails is tried as often as a queue does, whose delays grow up to 1,000 s: shorter pauses made more than twice the requests.
+func TestStatusesFailForTwoHoursWhileADeletionWaits(t *testing.T) {
+	const length = 2 * time.Hour
+	for kind, resource := range map[string]string{"ReplicaSet": "replicasets", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets"} {
+		t.Run(kind, func(t *testing.T) {
+			tooMany := schedule.Step{Action: schedule.Scale, Target: "owner", N: 1}
+			if kind == "DaemonSet" {
+				tooMany = schedule.Step{Action: schedule.Relabel, Target: "owner", N: 2, For: length}
+			}
+			tooMany.At = 62 * time.Second
+			s := schedule.Schedule{Nodes: 3, Settle: 3 * time.Minute, Owners: []schedule.Owner{{Kind: kind, Name: "owner", Replicas: 4}}, Steps: []schedule.Step{
+				{At: time.Minute, Action: schedule.FailWrites, Target: resource, For: length}, {At: time.Minute, Action: schedule.Broken, Target: "pods", N: 1, For: length}, tooMany,
+			}}
+			owner, status := validate.Owners(s)[0], "update "+resource+"/status"
+			stock, ours := run(t, arms.Stock, s, nil).Requests[owner][status], run(t, arms.Ours, s, nil).Requests[owner][status]
+			t.Logf("%s: stock %d, ours %d", status, stock, ours)
+			require.Greater(t, stock, 30)
+			require.LessOrEqual(t, ours, stock*5/4+8, "two series, of the status and of the action")
+		})
+	}
+}
+
 // Writes of an owner fail for some seconds, and reads are slow. Its action is put off then, and is done once that is over: soon, and not after a pause of minutes.
 func TestAnActionThatFailedForSecondsIsDoneSoon(t *testing.T) {
 	const length = 12 * time.Second

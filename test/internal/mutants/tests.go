@@ -254,6 +254,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "longest-pause", Protection: "what fails for hours while an action waits is tried as often as a queue does", File: "pkg/consistencystore/refused.go",
+			Old: "longestPause = 1000 * time.Second",
+			New: "longestPause = 5 * time.Minute",
+		},
+		Package: "test/composition", Test: "TestStatusesFailForTwoHoursWhileADeletionWaits",
+	},
+	{
+		Mutant: Mutant{
 			Name: "action-soon", Protection: "an action whose writes have failed pauses for as long as they have, however many of them there were", File: "pkg/consistencystore/refused.go",
 			Old: "min(max(of.at.Sub(of.first), firstPause), of.pause())",
 			New: "of.pause()",
@@ -287,7 +295,7 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "autoscaler-value", Protection: "an autoscaler whose write failed is left to its period when a proof comes", File: "pkg/consistencystore/reading.go",
-			Old: "		pause = maxPause ",
+			Old: "		pause = longestPause ",
 			New: "		",
 		},
 		Package: "test/composition", Test: "TestAutoscalerThatWaitsAndCannotWrite",
