@@ -9,9 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
@@ -180,13 +182,14 @@ func (of *refusal) pause() time.Duration { return min(firstPause<<min(of.tries, 
 // pauseAction is for how long the owner's action, which itself has failed, must not be tried again yet though it is proven: for no longer than writes have failed,
 // as each delay of a queue is as long as all before it together. Some controllers tell their queue that nothing failed when all that is left to do waits for a proof,
 // so that the queue's backoff begins anew.
-func (r *refusals) pauseAction(owner types.NamespacedName) (left time.Duration) {
+func (r *refusals) pauseAction(owner types.NamespacedName) (left time.Duration, resource schema.GroupResource) {
 	r.with(owner, func(of *refusal) {
 		if isAction(of.what) && !of.mended {
+			resource = of.what.Resource
 			left = time.Until(of.at.Add(min(max(of.at.Sub(of.first), firstPause), of.pause())))
 		}
 	})
-	return left
+	return left, resource
 }
 
 // Failed notes that a write for the owner was refused, or that its outcome is unknown.
@@ -207,16 +210,17 @@ func (s *Store) Leaves(key string) bool {
 
 // retryAction has the owner come back when its action, which has failed though it was proven, may be tried again. It reports whether it does.
 func (s *Store) retryAction(owner types.NamespacedName) bool {
-	left := s.refusals.pauseAction(owner)
+	left, resource := s.refusals.pauseAction(owner)
 	if left <= 0 {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.retries.Has(owner) {
+	if s.retrying[owner] != nil {
 		return true
 	}
-	s.retries.Insert(owner)
+	h := &hold{reason: stalenessz.ForAction, resource: resource, since: time.Now(), failed: true}
+	s.retrying[owner] = h
 	go func() {
 		select {
 		case <-time.After(left):
@@ -224,9 +228,14 @@ func (s *Store) retryAction(owner types.NamespacedName) bool {
 			return
 		}
 		s.mu.Lock()
-		s.retries.Delete(owner)
+		waits := s.retrying[owner] == h // Else it is gone.
+		if waits {
+			delete(s.retrying, owner)
+		}
 		s.mu.Unlock()
-		s.wakeAction(owner)
+		if waits {
+			s.wakeAction(owner)
+		}
 	}()
 	return true
 }
@@ -267,7 +276,8 @@ func (s *Store) outlastFailure(owner types.NamespacedName, r *putOff, proven boo
 	for {
 		left := s.pauses(owner, r)
 		if proven {
-			left = max(left, s.refusals.pauseAction(owner))
+			pause, _ := s.refusals.pauseAction(owner)
+			left = max(left, pause)
 		}
 		if left <= 0 || s.ctx.Err() != nil {
 			return had

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
@@ -83,8 +84,50 @@ func TestAnActionThatFailsOncePausesBriefly(t *testing.T) {
 		}
 		r.begin(owner)
 		r.note(owner, transport.Write{Method: http.MethodDelete, Resource: pods})
-		require.Positive(t, r.pauseAction(owner))
-		require.LessOrEqual(t, r.pauseAction(owner), 2*firstPause)
+		left, resource := r.pauseAction(owner)
+		require.Positive(t, left)
+		require.LessOrEqual(t, left, 2*firstPause)
+		require.Equal(t, pods, resource)
+	})
+}
+
+// A Deployment that a queue would have given up comes back when its action, which fails though it is proven, may be tried again. The page lists it until then.
+func TestAGivenUpOwnerThatComesBackIsListed(t *testing.T) {
+	owner, scaleDown := types.NamespacedName{Namespace: "ns", Name: "owner"}, transport.Write{Method: http.MethodPut, Resource: schema.GroupResource{Group: "apps", Resource: "replicasets"}}
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(rvtracker.New(rvtracker.Options{}), "deployment", nil)
+		store.ctx = t.Context()
+		queue := make(chan string, 1)
+		store.OnReady(func(key string) { queue <- key })
+		for range givenUpAfter + 1 {
+			time.Sleep(2 * time.Second)
+			store.refusals.wakes(owner)
+			require.NoError(t, store.EnsureReady(owner))
+			store.Failed(owner, scaleDown)
+		}
+		require.True(t, store.Leaves("ns/owner"))
+		began := time.Now()
+		for range 2 {
+			rows := rowsOf(store.Waits)
+			require.Len(t, rows, 1)
+			require.Equal(t, stalenessz.Wait{
+				Controller: "deployment", Owner: "ns/owner", Resource: scaleDown.Resource, Since: began, Reason: stalenessz.ForAction,
+				For: "its next try, to start other pods, or to scale a ReplicaSet down or delete it", Why: "the last try failed; pauses between tries grow up to 16m40s",
+			}, rows[0])
+			time.Sleep(time.Second)
+			require.True(t, store.Leaves("ns/owner"), "it waits already")
+		}
+		require.Equal(t, "ns/owner", <-queue)
+		require.Equal(t, 2*givenUpAfter*time.Second, time.Since(began), "for as long as its writes have failed")
+		require.Empty(t, rowsOf(store.Waits))
+
+		require.NoError(t, store.EnsureReady(owner))
+		store.Failed(owner, scaleDown)
+		require.True(t, store.Leaves("ns/owner"))
+		store.Clear(owner, "")
+		require.Empty(t, rowsOf(store.Waits), "it is gone")
+		time.Sleep(longestPause)
+		require.Empty(t, queue)
 	})
 }
 

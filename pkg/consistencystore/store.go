@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
@@ -78,8 +77,8 @@ type Store struct {
 	period time.Duration
 	// statuses are the tries of statuses that could not be written while an action of their owner waits; nil: the controller's queue tries them.
 	statuses map[types.NamespacedName]*statusTries
-	// retries are the owners that come back for an action that has failed though it was proven.
-	retries sets.Set[types.NamespacedName]
+	// retrying are the owners that come back for an action that has failed though it was proven.
+	retrying map[types.NamespacedName]*hold
 	// unsettled are the owners' writes of unknown outcome.
 	unsettled unsettledWrites
 }
@@ -178,6 +177,7 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 	delete(s.putOffs, owner)
 	delete(s.ahead, owner)
 	delete(s.statuses, owner)
+	delete(s.retrying, owner)
 	if r := s.held.actionOf(owner); r != nil {
 		r.forgotten = true
 	}

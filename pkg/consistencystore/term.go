@@ -12,7 +12,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
@@ -134,7 +133,7 @@ func newStore(tracker *rvtracker.Tracker, controller string, stores map[schema.G
 			tracked[resource] = t
 		}
 	}
-	s := &Store{name: controller, caches: stores, held: newHolds(controller), retries: sets.New[types.NamespacedName]()}
+	s := &Store{name: controller, caches: stores, held: newHolds(controller), retrying: map[types.NamespacedName]*hold{}}
 	s.Controller = tracker.ForController(controller, tracked, s.wake)
 	// Upstream's stores wait for pods and for the owner itself, and have no revisions.
 	s.Controller.Limit(rvtracker.OwnerLimits, appsv1.Resource("controllerrevisions"))

@@ -5,6 +5,7 @@ package consistencystore
 
 import (
 	"fmt"
+	"maps"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -47,8 +48,13 @@ func (s *Store) Waits(out *stalenessz.Longest) {
 		}
 	})
 	s.mu.Lock()
-	guards := s.guards
+	guards, retrying := s.guards, maps.Clone(s.retrying)
 	s.mu.Unlock()
+	for owner, h := range retrying {
+		if tally.WantsAction(h.since) {
+			out.Add(stalenessz.Wait{Controller: s.name, Owner: key(owner), Resource: h.resource, Since: h.since, Reason: h.reason, For: h.awaits() + ", " + s.purpose(), Why: h.why(h.proof)})
+		}
+	}
 	for _, guard := range guards {
 		for _, w := range guard.Waits() {
 			if tally.WantsAction(w.Since) {
