@@ -58,7 +58,7 @@ func (h *hold) why(proof freshness.Proof) string {
 	case h.asOf.IsZero() && h.reason == stalenessz.ForUnsettled:
 		return "the leader lease was not renewed since"
 	case h.failed:
-		return fmt.Sprintf("the last try failed; pauses between tries grow up to %s", longestPause)
+		return "the last try failed; the pause between tries grows"
 	case h.handlers:
 		return "the cache is fresh, but its event handlers have not been told all that it has"
 	case proof.Outcome == "":

@@ -22,6 +22,8 @@ const (
 	// a row that had one, as the delay of a queue does, and up to the longest delay of one: a shorter pause has what fails tried more often than stock does.
 	firstPause   = time.Second
 	longestPause = 1000 * time.Second
+	// longestActionPause is for how long an action pauses at most that has failed though it was proven: its end is not awaited by a proof, which would end it early.
+	longestActionPause = 5 * time.Minute
 	// goesOnAfter is for how long a CronJob waits before it is read from the server: patience of its controller.
 	goesOnAfter = 2 * time.Second
 	// reconciling is for how long it may be unknown what a reconcile asks for.
@@ -184,9 +186,9 @@ func (of *refusal) pause() time.Duration { return min(firstPause<<min(of.tries, 
 // so that the queue's backoff begins anew.
 func (r *refusals) pauseAction(owner types.NamespacedName) (left time.Duration, resource schema.GroupResource) {
 	r.with(owner, func(of *refusal) {
+		resource = of.what.Resource
 		if isAction(of.what) && !of.mended {
-			resource = of.what.Resource
-			left = time.Until(of.at.Add(min(max(of.at.Sub(of.first), firstPause), of.pause())))
+			left = time.Until(of.at.Add(min(max(of.at.Sub(of.first), firstPause), of.pause(), longestActionPause)))
 		}
 	})
 	return left, resource
@@ -275,8 +277,7 @@ func (s *Store) keepsLagging(r *putOff) bool {
 func (s *Store) outlastFailure(owner types.NamespacedName, r *putOff, proven bool) (had bool) {
 	for {
 		left := s.pauses(owner, r)
-		if proven {
-			pause, _ := s.refusals.pauseAction(owner)
+		if pause, _ := s.refusals.pauseAction(owner); proven {
 			left = max(left, pause)
 		}
 		if left <= 0 || s.ctx.Err() != nil {

@@ -247,10 +247,10 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "action-pause", Protection: "an action that fails once it is proven is tried no more often than the queue does", File: "pkg/consistencystore/refused.go",
-			Old: "		if proven {\n			left = max(",
-			New: "		if proven && false {\n			left = max(",
+			Old: "; proven {\n			left = max(",
+			New: "; proven && false {\n			left = max(",
 		},
-		Package: "test/composition", Test: "TestWritesFailWhileADeletionWaits",
+		Package: "pkg/consistencystore", Test: "TestOnlyAnActionThatFailsIsPausedOnceItIsProven",
 	},
 	{
 		Mutant: Mutant{
@@ -263,8 +263,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "action-soon", Protection: "an action whose writes have failed pauses for as long as they have, however many of them there were", File: "pkg/consistencystore/refused.go",
-			Old: "min(max(of.at.Sub(of.first), firstPause), of.pause())",
-			New: "of.pause()",
+			Old: "min(max(of.at.Sub(of.first), firstPause), of.pause(), longestActionPause)",
+			New: "min(of.pause(), longestActionPause)",
 		},
 		Package: "test/composition", Test: "TestAnActionThatFailedForSecondsIsDoneSoon",
 	},
