@@ -42,8 +42,12 @@ var code = []byte{
 
 const difference = 17
 
-// tries are how often a process is stopped until none of its threads asks for the time at that moment.
-const tries = 100
+const (
+	// limit is for how long a process is stopped again and again until none of its threads asks for the time at that moment.
+	limit = 10 * time.Second
+	// runs is for how long it runs in between, so that its threads are elsewhere by then, and how often it is looked at whether it stands.
+	runs = time.Millisecond
+)
 
 // Supported says why the clock of a process cannot be set on this machine, if it cannot.
 func Supported() error {
@@ -77,7 +81,7 @@ func Set(pid int, ahead time.Duration) (err error) {
 	}
 	replacement := bytes.Clone(code)
 	binary.LittleEndian.PutUint64(replacement[difference:], uint64(int64(ahead/time.Second)))
-	for range tries {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(runs) {
 		quiet, err := stopped(pid, from, to)
 		if err == nil && quiet {
 			_, err = memory.WriteAt(replacement, int64(from+offset))
@@ -86,7 +90,7 @@ func Set(pid int, ahead time.Duration) (err error) {
 			return err
 		}
 	}
-	return fmt.Errorf("clock: process %d asked for the time whenever it was stopped", pid)
+	return fmt.Errorf("clock: process %d asked for the time whenever it was stopped, for %s", pid, limit)
 }
 
 func proc(pid int, path ...string) string {
@@ -126,7 +130,7 @@ func symbol(image []byte) (uint64, error) {
 	return 0, fmt.Errorf("clock: vDSO has no %s", asks)
 }
 
-// stopped stops a process and says whether none of its threads stands in the vDSO.
+// stopped stops a process and says whether none of its threads stands in the vDSO, or in a handler of a signal, from which it may go back there.
 func stopped(pid int, from, to uint64) (bool, error) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return false, fmt.Errorf("clock: %w", err)
@@ -136,39 +140,62 @@ func stopped(pid int, from, to uint64) (bool, error) {
 		return false, fmt.Errorf("clock: %w", err)
 	}
 	for _, thread := range threads {
-		at := ""
-		for end := time.Now().Add(10 * time.Second); ; {
-			stat, err := os.ReadFile(proc(pid, "task", thread.Name(), "stat"))
-			if errors.Is(err, os.ErrNotExist) {
-				break // It has ended.
-			}
-			if err != nil {
-				return false, fmt.Errorf("clock: %w", err)
-			}
-			if state := stat[bytes.LastIndexByte(stat, ')')+1:]; bytes.HasPrefix(state, []byte(" T")) {
-				raw, err := os.ReadFile(proc(pid, "task", thread.Name(), "syscall"))
-				if err != nil {
-					return false, fmt.Errorf("clock: %w", err)
-				}
-				at = string(raw)
-				break
-			}
-			if time.Now().After(end) {
-				return false, fmt.Errorf("clock: process %d does not stop", pid)
-			}
-			time.Sleep(time.Millisecond)
+		stands, err := stands(pid, thread.Name())
+		if err != nil {
+			return false, err
 		}
-		fields := strings.Fields(at) // the program counter is the last
-		if len(fields) == 0 {
-			continue
+		if !stands {
+			continue // It has ended.
 		}
-		var counter uint64
-		if _, err := fmt.Sscanf(fields[len(fields)-1], "0x%x", &counter); err != nil {
-			return false, fmt.Errorf("clock: thread %s of process %d is at %q", thread.Name(), pid, at)
+		counter, handles, err := position(pid, thread.Name())
+		if err != nil {
+			return false, err
 		}
-		if from <= counter && counter < to {
+		if handles || from <= counter && counter < to {
 			return false, nil
 		}
 	}
 	return true, nil
+}
+
+// stands waits until a thread is stopped, and reports whether it is there.
+func stands(pid int, thread string) (bool, error) {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(runs) {
+		stat, err := os.ReadFile(proc(pid, "task", thread, "stat"))
+		if errors.Is(err, os.ErrNotExist) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("clock: %w", err)
+		}
+		if state := stat[bytes.LastIndexByte(stat, ')')+1:]; bytes.HasPrefix(state, []byte(" T")) {
+			return true, nil
+		}
+	}
+	return false, fmt.Errorf("clock: process %d does not stop", pid)
+}
+
+// position is the program counter of a thread that stands, and whether it handles a signal: Go's handlers block all signals.
+func position(pid int, thread string) (counter uint64, handles bool, err error) {
+	at, err := os.ReadFile(proc(pid, "task", thread, "syscall"))
+	if err != nil {
+		return 0, false, fmt.Errorf("clock: %w", err)
+	}
+	fields := strings.Fields(string(at)) // the program counter is the last
+	if len(fields) == 0 {
+		return 0, false, fmt.Errorf("clock: nothing says where thread %s of process %d is", thread, pid)
+	}
+	if _, err := fmt.Sscanf(fields[len(fields)-1], "0x%x", &counter); err != nil {
+		return 0, false, fmt.Errorf("clock: thread %s of process %d is at %q", thread, pid, at)
+	}
+	status, err := os.ReadFile(proc(pid, "task", thread, "status"))
+	if err != nil {
+		return 0, false, fmt.Errorf("clock: %w", err)
+	}
+	_, after, _ := strings.Cut(string(status), "SigBlk:")
+	var blocked uint64
+	if _, err := fmt.Sscanf(after, "%x", &blocked); err != nil {
+		return 0, false, fmt.Errorf("clock: which signals thread %s of process %d blocks: %w", thread, pid, err)
+	}
+	return counter, blocked&(1<<(syscall.SIGURG-1)) != 0, nil
 }
