@@ -355,7 +355,7 @@ func (t *turn) judge(ctx context.Context, out *sample.Sample, series *measure.Se
 	writes := oracle.Writes(events)
 	all := slices.Concat(
 		oracle.Surplus(t.truth),
-		oracle.Unjustified(t.truth, writes, t.deaths, oracle.DaemonSetDeletes, oracle.ReplicaSetDeletes, oracle.TaintEvictions),
+		oracle.Unjustified(t.truth, writes, t.deaths, oracle.DaemonSetDeletes, oracle.ReplicaSetDeletes, oracle.TaintEvictions, oracle.OrphanDeletes),
 		oracle.BehindOwnWrites(t.truth, writes),
 	)
 	// What was done before is not the workload's.

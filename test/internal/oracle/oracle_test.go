@@ -163,6 +163,22 @@ func TestOracles(t *testing.T) {
 			h.node(watch.Deleted, "n1")
 			h.wrote(DaemonSetController, "delete", "pods", "a", 200)
 		}, map[string]int{"S2 unjustified delete": 1}},
+		"podgc deletes a pod after its node is gone": {func(h *history) {
+			h.node(watch.Added, "n1")
+			h.set(watch.Added)
+			h.pod(watch.Added, "a", "n1")
+			h.node(watch.Deleted, "n1")
+			h.pod(watch.Deleted, "a", "n1")
+			h.wrote(PodGarbageCollector, "delete", "pods", "a", 200)
+		}, nil},
+		"podgc deletes a pod just before its node is gone": {func(h *history) {
+			h.node(watch.Added, "n1")
+			h.set(watch.Added)
+			h.pod(watch.Added, "a", "n1")
+			h.pod(watch.Deleted, "a", "n1")
+			h.node(watch.Deleted, "n1")
+			h.wrote(PodGarbageCollector, "delete", "pods", "a", 200)
+		}, map[string]int{"S2 unjustified delete": 1}},
 		"a live node is marked": {func(h *history) {
 			h.node(watch.Added, "n1")
 			h.node(watch.Modified, "n1", func(n *corev1.Node) {
@@ -257,7 +273,7 @@ func TestOracles(t *testing.T) {
 			tt.history(h)
 			record := truth.Replay(h.events)
 			found := Surplus(record)
-			found = append(found, Unjustified(record, h.writes, Deaths{}, DaemonSetDeletes)...)
+			found = append(found, Unjustified(record, h.writes, Deaths{}, DaemonSetDeletes, OrphanDeletes)...)
 			found = append(found, BehindOwnWrites(record, h.writes)...)
 			if got := Count(found); !maps.Equal(got, tt.want) {
 				t.Errorf("found %v, want %v: %v", got, tt.want, found)

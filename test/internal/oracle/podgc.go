@@ -31,6 +31,17 @@ func PodGCDeletes(threshold int) Judge {
 	}
 }
 
+// OrphanDeletes judges the deletions by pod garbage collection of pods whose node is gone, on the true state just before the deletion.
+func OrphanDeletes(t *truth.Recorder, d Deletion) string {
+	if d.By != PodGarbageCollector || d.Pod.Spec.NodeName == "" {
+		return ""
+	}
+	if _, ok := t.Find(truth.Nodes, "", d.Pod.Spec.NodeName, d.RV-1); ok {
+		return ""
+	}
+	return "its node is gone"
+}
+
 // Ended reports whether a pod has.
 func Ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
