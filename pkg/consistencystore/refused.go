@@ -22,7 +22,7 @@ const (
 	// a row that had one, as the delay of a queue does, and up to the longest delay of one: a shorter pause has what fails tried more often than stock does.
 	firstPause   = time.Second
 	longestPause = 1000 * time.Second
-	// longestActionPause is for how long an action pauses at most that has failed though it was proven: its end is not awaited by a proof, which would end it early.
+	// longestActionPause is the longest pause of an action that has failed though it was proven: no proof can end that one early.
 	longestActionPause = 5 * time.Minute
 	// goesOnAfter is for how long a CronJob waits before it is read from the server: patience of its controller.
 	goesOnAfter = 2 * time.Second
@@ -139,6 +139,12 @@ func (r *refusals) givenUp(owner types.NamespacedName) (is bool) {
 	return is
 }
 
+// failing is the resource of the owner's write that has failed.
+func (r *refusals) failing(owner types.NamespacedName) (resource schema.GroupResource) {
+	r.with(owner, func(of *refusal) { resource = of.what.Resource })
+	return resource
+}
+
 // asks notes that the reconcile puts an action off.
 func (r *refusals) asks(owner types.NamespacedName) {
 	r.with(owner, func(of *refusal) { of.asked = true })
@@ -184,14 +190,13 @@ func (of *refusal) pause() time.Duration { return min(firstPause<<min(of.tries, 
 // pauseAction is for how long the owner's action, which itself has failed, must not be tried again yet though it is proven: for no longer than writes have failed,
 // as each delay of a queue is as long as all before it together. Some controllers tell their queue that nothing failed when all that is left to do waits for a proof,
 // so that the queue's backoff begins anew.
-func (r *refusals) pauseAction(owner types.NamespacedName) (left time.Duration, resource schema.GroupResource) {
+func (r *refusals) pauseAction(owner types.NamespacedName) (left time.Duration) {
 	r.with(owner, func(of *refusal) {
-		resource = of.what.Resource
 		if isAction(of.what) && !of.mended {
 			left = time.Until(of.at.Add(min(max(of.at.Sub(of.first), firstPause), of.pause(), longestActionPause)))
 		}
 	})
-	return left, resource
+	return left
 }
 
 // Failed notes that a write for the owner was refused, or that its outcome is unknown.
@@ -212,7 +217,7 @@ func (s *Store) Leaves(key string) bool {
 
 // retryAction has the owner come back when its action, which has failed though it was proven, may be tried again. It reports whether it does.
 func (s *Store) retryAction(owner types.NamespacedName) bool {
-	left, resource := s.refusals.pauseAction(owner)
+	left := s.refusals.pauseAction(owner)
 	if left <= 0 {
 		return false
 	}
@@ -221,7 +226,7 @@ func (s *Store) retryAction(owner types.NamespacedName) bool {
 	if s.retrying[owner] != nil {
 		return true
 	}
-	h := &hold{reason: stalenessz.ForAction, resource: resource, since: time.Now(), failed: true}
+	h := &hold{reason: stalenessz.ForAction, resource: s.refusals.failing(owner), since: time.Now(), failed: true}
 	s.retrying[owner] = h
 	go func() {
 		select {
@@ -277,8 +282,8 @@ func (s *Store) keepsLagging(r *putOff) bool {
 func (s *Store) outlastFailure(owner types.NamespacedName, r *putOff, proven bool) (had bool) {
 	for {
 		left := s.pauses(owner, r)
-		if pause, _ := s.refusals.pauseAction(owner); proven {
-			left = max(left, pause)
+		if proven {
+			left = max(left, s.refusals.pauseAction(owner))
 		}
 		if left <= 0 || s.ctx.Err() != nil {
 			return had

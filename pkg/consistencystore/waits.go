@@ -6,9 +6,11 @@ package consistencystore
 import (
 	"fmt"
 	"maps"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
@@ -35,6 +37,11 @@ func (s *Store) Waits(out *stalenessz.Longest) {
 			For: fmt.Sprintf("%s, the cache is at %q", w.Awaits(), w.SeenRV), Why: why(w),
 		})
 	})
+	add := func(wants func(time.Time) bool, owner types.NamespacedName, h *hold, awaits string, proof freshness.Proof) {
+		if wants(h.since) {
+			out.Add(stalenessz.Wait{Controller: s.name, Owner: key(owner), Resource: h.resource, Since: h.since, Reason: h.reason, For: awaits, Why: h.why(proof)})
+		}
+	}
 	s.held.each(func(owner types.NamespacedName, h *hold) {
 		wants, awaits, proof := tally.Wants, h.awaits(), h.proof
 		if h.action != nil {
@@ -43,17 +50,13 @@ func (s *Store) Waits(out *stalenessz.Longest) {
 				proof = shown
 			}
 		}
-		if wants(h.since) {
-			out.Add(stalenessz.Wait{Controller: s.name, Owner: key(owner), Resource: h.resource, Since: h.since, Reason: h.reason, For: awaits, Why: h.why(proof)})
-		}
+		add(wants, owner, h, awaits, proof)
 	})
 	s.mu.Lock()
 	guards, retrying := s.guards, maps.Clone(s.retrying)
 	s.mu.Unlock()
 	for owner, h := range retrying {
-		if tally.WantsAction(h.since) {
-			out.Add(stalenessz.Wait{Controller: s.name, Owner: key(owner), Resource: h.resource, Since: h.since, Reason: h.reason, For: h.awaits() + ", " + s.purpose(), Why: h.why(h.proof)})
-		}
+		add(tally.WantsAction, owner, h, h.awaits()+", "+s.purpose(), h.proof)
 	}
 	for _, guard := range guards {
 		for _, w := range guard.Waits() {

@@ -140,11 +140,11 @@ func stopped(pid int, from, to uint64) (bool, error) {
 		return false, fmt.Errorf("clock: %w", err)
 	}
 	for _, thread := range threads {
-		stands, err := stands(pid, thread.Name())
+		there, err := stands(pid, thread.Name())
 		if err != nil {
 			return false, err
 		}
-		if !stands {
+		if !there {
 			continue // It has ended.
 		}
 		counter, handles, err := position(pid, thread.Name())

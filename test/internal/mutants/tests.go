@@ -247,8 +247,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "action-pause", Protection: "an action that fails once it is proven is tried no more often than the queue does", File: "pkg/consistencystore/refused.go",
-			Old: "; proven {\n			left = max(",
-			New: "; proven && false {\n			left = max(",
+			Old: "		if proven {\n			left = max(",
+			New: "		if proven && false {\n			left = max(",
 		},
 		Package: "pkg/consistencystore", Test: "TestOnlyAnActionThatFailsIsPausedOnceItIsProven",
 	},
@@ -259,6 +259,14 @@ var tested = []Tested{
 			New: "longestPause = 5 * time.Minute",
 		},
 		Package: "test/composition", Test: "TestStatusesFailForTwoHoursWhileADeletionWaits",
+	},
+	{
+		Mutant: Mutant{
+			Name: "longest-action-pause", Protection: "an action that failed for minutes though it was proven is tried within minutes", File: "pkg/consistencystore/refused.go",
+			Old: ", of.pause(), longestActionPause)",
+			New: ", of.pause(), longestPause)",
+		},
+		Package: "test/composition", Test: "TestADeletionThatFailedWaits",
 	},
 	{
 		Mutant: Mutant{

@@ -97,6 +97,23 @@ func (h *history) node(event watch.EventType, name string, change ...func(*corev
 	h.add(truth.Nodes, event, n)
 }
 
+// deletedAndNodeGone has somebody delete a pod of a DaemonSet before its node is gone, or after.
+func deletedAndNodeGone(by string, before bool) func(*history) {
+	return func(h *history) {
+		h.node(watch.Added, "n1")
+		h.set(watch.Added)
+		h.pod(watch.Added, "a", "n1")
+		if before {
+			h.pod(watch.Deleted, "a", "n1")
+			h.node(watch.Deleted, "n1")
+		} else {
+			h.node(watch.Deleted, "n1")
+			h.pod(watch.Deleted, "a", "n1")
+		}
+		h.wrote(by, "delete", "pods", "a", 200)
+	}
+}
+
 func (h *history) revision(event watch.EventType, name string, number int64) {
 	h.add(truth.ControllerRevisions, event, &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Namespace: "default", UID: types.UID(name),
@@ -147,38 +164,10 @@ func TestOracles(t *testing.T) {
 			h.pod(watch.Deleted, "a", "n1")
 			h.wrote("admin", "delete", "pods", "a", 200)
 		}, nil},
-		"delete after the node is gone": {func(h *history) {
-			h.node(watch.Added, "n1")
-			h.set(watch.Added)
-			h.pod(watch.Added, "a", "n1")
-			h.node(watch.Deleted, "n1")
-			h.pod(watch.Deleted, "a", "n1")
-			h.wrote(DaemonSetController, "delete", "pods", "a", 200)
-		}, nil},
-		"delete just before the node is gone": {func(h *history) {
-			h.node(watch.Added, "n1")
-			h.set(watch.Added)
-			h.pod(watch.Added, "a", "n1")
-			h.pod(watch.Deleted, "a", "n1")
-			h.node(watch.Deleted, "n1")
-			h.wrote(DaemonSetController, "delete", "pods", "a", 200)
-		}, map[string]int{"S2 unjustified delete": 1}},
-		"podgc deletes a pod after its node is gone": {func(h *history) {
-			h.node(watch.Added, "n1")
-			h.set(watch.Added)
-			h.pod(watch.Added, "a", "n1")
-			h.node(watch.Deleted, "n1")
-			h.pod(watch.Deleted, "a", "n1")
-			h.wrote(PodGarbageCollector, "delete", "pods", "a", 200)
-		}, nil},
-		"podgc deletes a pod just before its node is gone": {func(h *history) {
-			h.node(watch.Added, "n1")
-			h.set(watch.Added)
-			h.pod(watch.Added, "a", "n1")
-			h.pod(watch.Deleted, "a", "n1")
-			h.node(watch.Deleted, "n1")
-			h.wrote(PodGarbageCollector, "delete", "pods", "a", 200)
-		}, map[string]int{"S2 unjustified delete": 1}},
+		"delete after the node is gone":                    {deletedAndNodeGone(DaemonSetController, false), nil},
+		"delete just before the node is gone":              {deletedAndNodeGone(DaemonSetController, true), map[string]int{"S2 unjustified delete": 1}},
+		"podgc deletes a pod after its node is gone":       {deletedAndNodeGone(PodGarbageCollector, false), nil},
+		"podgc deletes a pod just before its node is gone": {deletedAndNodeGone(PodGarbageCollector, true), map[string]int{"S2 unjustified delete": 1}},
 		"a live node is marked": {func(h *history) {
 			h.node(watch.Added, "n1")
 			h.node(watch.Modified, "n1", func(n *corev1.Node) {
