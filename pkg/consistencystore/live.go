@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
@@ -32,6 +34,9 @@ const (
 	liveTimeout = 5 * time.Second
 	// fewOwned is the largest number of an owner's pods, or ReplicaSets, that is read.
 	fewOwned = 100
+	// outdatedFor is for how long an object of a cache counts as outdated that a live read has shown to be so. The server never has that version
+	// again, unless etcd is restored.
+	outdatedFor = time.Minute
 )
 
 // Live reads from the server the objects on which one deletion depends, in place of the proof of a large cache that stands
@@ -42,6 +47,16 @@ type Live struct {
 	// few reports whether a cache has so few objects that its proof is fast.
 	few    func(schema.GroupResource) bool
 	budget *livereads.Budget
+	// outdated has, by readFor, an object of a cache that a live read has shown to be outdated: another read is no use before the cache
+	// has another version of it.
+	outdated *utilcache.Expiring
+}
+
+// readFor is what live reads are made for.
+type readFor struct {
+	controller string
+	owner      types.UID
+	resource   schema.GroupResource
 }
 
 // NewLive returns a Live that reads with config. version returns the version of a resource; few reports whether a cache has so few
@@ -58,7 +73,7 @@ func NewLive(config *rest.Config, version func(schema.GroupResource) (schema.Gro
 	if err != nil {
 		return nil, fmt.Errorf("making the client of live reads: %w", err)
 	}
-	return &Live{client: client, version: version, few: few, budget: livereads.NewBudget(liveRate, liveBurst)}, nil
+	return &Live{client: client, version: version, few: few, budget: livereads.NewBudget(liveRate, liveBurst), outdated: utilcache.NewExpiring()}, nil
 }
 
 // readable reports whether a live read can show what the reconcile has read of the resource.
@@ -77,22 +92,56 @@ func (l *Live) shows(ctx context.Context, controller string, v *view, resource s
 	if !ok || !v.readable(resource) || l.inVain(controller, v) {
 		return false
 	}
-	client := func() metadata.ResourceInterface { return l.client.Resource(gvr).Namespace(v.own.namespace) }
+	by, client := readFor{controller, v.own.read.uid, resource}, l.client.Resource(gvr).Namespace(v.own.namespace)
 	if resource == v.own.resource {
-		// By default kube-controller-manager may list what it watches, but not get it.
-		list, err := readNow(ctx, l.budget, controller, resource, func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
-			return client().List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, v.own.name).String()})
-		})
-		return err == nil && slices.ContainsFunc(list.Items, func(now metav1.PartialObjectMetadata) bool { return read(&now) == v.own.read })
+		return l.showsOwner(ctx, by, v.own, client)
 	}
-	selector, err := metav1.LabelSelectorAsSelector(v.own.selector)
+	return l.showsOwned(ctx, by, v.own, v.owned[resource], client)
+}
+
+func (l *Live) showsOwner(ctx context.Context, by readFor, own *ownObject, client metadata.ResourceInterface) bool {
+	if known, _ := l.outdated.Get(by); known == own.read {
+		return false
+	}
+	// By default kube-controller-manager may list what it watches, but not get it.
+	list, err := l.list(ctx, by, client, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, own.name).String()})
 	if err != nil {
 		return false
 	}
-	list, err := readNow(ctx, l.budget, controller, resource, func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
-		return client().List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	equal := slices.ContainsFunc(list.Items, func(now metav1.PartialObjectMetadata) bool { return read(&now) == own.read })
+	if !equal {
+		l.outdated.Set(by, own.read, outdatedFor)
+	}
+	return equal
+}
+
+func (l *Live) showsOwned(ctx context.Context, by readFor, own *ownObject, owned *owned, client metadata.ResourceInterface) bool {
+	known, _ := l.outdated.Get(by)
+	if of, ok := known.(objectVersion); ok && owned.has(of) {
+		return false
+	}
+	selector, err := metav1.LabelSelectorAsSelector(own.selector)
+	if err != nil {
+		return false
+	}
+	list, err := l.list(ctx, by, client, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return false
+	}
+	equal, outdated := owned.equal(list.Items)
+	if outdated != (objectVersion{}) {
+		l.outdated.Set(by, outdated, outdatedFor)
+	}
+	return equal && owned.unchanged() // In this order: what was compared is what the reconcile has read.
+}
+
+// list makes a read, unless the budget is spent or such reads pause.
+func (l *Live) list(ctx context.Context, by readFor, client metadata.ResourceInterface, opts metav1.ListOptions) (list *metav1.PartialObjectMetadataList, err error) {
+	err = l.budget.Try(ctx, by.controller, by.resource, liveTimeout, func(ctx context.Context) (err error) {
+		list, err = client.List(ctx, opts)
+		return err
 	})
-	return err == nil && v.owned[resource].unchanged() && v.owned[resource].equal(list.Items)
+	return list, err
 }
 
 // inVain reports whether a live read of one resource is not enough, because those of another on which the deletion depends fail.
@@ -111,15 +160,6 @@ func (s *Store) ReadLive(ctx context.Context, resource schema.GroupResource, rea
 		return read(ctx)
 	}
 	return s.budget.ReadWithin(ctx, s.name, resource, promptly, liveTimeout, read)
-}
-
-// readNow makes a read, unless the budget is spent or such reads pause.
-func readNow[T any](ctx context.Context, budget *livereads.Budget, controller string, resource schema.GroupResource, read func(context.Context) (T, error)) (out T, err error) {
-	err = budget.Try(ctx, controller, resource, liveTimeout, func(ctx context.Context) (err error) {
-		out, err = read(ctx)
-		return err
-	})
-	return out, err
 }
 
 // proveOrRead returns the shared proof, or a live read of what this deletion depends on, if that is faster or the cache is not proven fresh: what the

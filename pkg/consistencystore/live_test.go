@@ -4,6 +4,8 @@
 package consistencystore
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,12 +17,40 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 )
+
+var setLabels = map[string]string{"app": "set"}
+
+// labelled is a pod with a UID, and labels that its set selects.
+func labelled(pod *v1.Pod) *v1.Pod {
+	pod.UID, pod.Labels = types.UID(pod.Name), setLabels
+	return pod
+}
+
+// selecting is the set of newCaches, with a selector.
+func selecting(generation int64) *apps.DaemonSet {
+	set := aSet("a", generation)
+	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: setLabels}
+	return set
+}
+
+// newLive returns a Live whose server has the objects.
+func newLive(t *testing.T, budget int, few bool, objects ...runtime.Object) (*Live, *metadatafake.FakeMetadataClient) {
+	var served []runtime.Object
+	for _, o := range objects {
+		served = append(served, serve(t, o))
+	}
+	client := metadatafake.NewSimpleMetadataClient(metadataScheme(t), served...)
+	return &Live{client: client, budget: livereads.NewBudget(0.01, budget), outdated: utilcache.NewExpiring(),
+		version: func(r schema.GroupResource) (schema.GroupVersionResource, bool) { return r.WithVersion("v1"), true },
+		few:     func(schema.GroupResource) bool { return few }}, client
+}
 
 func metadataScheme(t *testing.T) *runtime.Scheme {
 	scheme := metadatafake.NewTestScheme()
@@ -32,11 +62,6 @@ func metadataScheme(t *testing.T) *runtime.Scheme {
 // wait for that, but for a server that has them otherwise it does.
 func TestADeletionDoesNotWaitForTheProofOfALargeQuietCache(t *testing.T) {
 	const slow = promptly - time.Millisecond
-	labels := map[string]string{"app": "set"}
-	labelled := func(pod *v1.Pod) *v1.Pod {
-		pod.UID, pod.Labels = types.UID(pod.Name), labels
-		return pod
-	}
 	for name, tc := range map[string]struct {
 		objects int
 		served  []runtime.Object
@@ -54,23 +79,16 @@ func TestADeletionDoesNotWaitForTheProofOfALargeQuietCache(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, store, _ := newCaches(t)
-				read := aSet("a", 3)
-				read.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+				read := selecting(3)
 				has := map[string]runtime.Object{}
 				for _, o := range append([]runtime.Object{read, labelled(aPod("1", "11", "a")), labelled(aPod("2", "20", "a"))}, tc.served...) {
 					served := serve(t, o)
-					has[served.Kind+served.Name] = served
-				}
-				var objects []runtime.Object
-				for _, o := range has {
-					objects = append(objects, o)
+					has[served.Kind+served.Name] = o
 				}
 				for _, pod := range []*v1.Pod{aPod("1", "11", "a"), aPod("2", "20", "a")} {
 					require.NoError(t, c.pods.Update(labelled(pod)))
 				}
-				store.live = &Live{client: metadatafake.NewSimpleMetadataClient(metadataScheme(t), objects...), budget: livereads.NewBudget(0.01, tc.budget),
-					version: func(r schema.GroupResource) (schema.GroupVersionResource, bool) { return r.WithVersion("v1"), true },
-					few:     func(schema.GroupResource) bool { return tc.objects <= 100 }}
+				store.live, _ = newLive(t, tc.budget, tc.objects <= 100, slices.Collect(maps.Values(has))...)
 				c.takes = slow
 				for _, resource := range []schema.GroupResource{daemons, pods} {
 					// Proven later, of a quiet cache.
@@ -80,6 +98,50 @@ func TestADeletionDoesNotWaitForTheProofOfALargeQuietCache(t *testing.T) {
 				require.NoError(t, consistency.ProveFresh(consistency.WithOwnerRead(t.Context(), store, read, setKind), store, daemons, pods))
 				require.Equal(t, tc.takes, time.Since(began))
 				time.Sleep(slow)
+			})
+		})
+	}
+}
+
+// What a live read has shown to be outdated is not read again until the cache has another version of it: the server never has that one again. What the
+// cache lacks may be gone before it is seen, so that is read again.
+func TestWhatIsOutdatedIsNotReadAgain(t *testing.T) {
+	pod := func(name, version string) *v1.Pod { return labelled(aPod(name, version, "a")) }
+	for name, tc := range map[string]struct {
+		resource schema.GroupResource
+		served   []runtime.Object
+		seen     func(t *testing.T, c *caches) // what the server has
+		reads    int
+	}{
+		"a pod has changed": {resource: pods, served: []runtime.Object{pod("1", "40"), pod("2", "20")}, reads: 1,
+			seen: func(t *testing.T, c *caches) { require.NoError(t, c.pods.Update(pod("1", "40"))) }},
+		"a pod has gone": {resource: pods, served: []runtime.Object{pod("2", "20")}, reads: 1,
+			seen: func(t *testing.T, c *caches) { require.NoError(t, c.pods.Delete(pod("1", "11"))) }},
+		"a pod has come": {resource: pods, served: []runtime.Object{pod("1", "11"), pod("2", "20"), pod("4", "40")}, reads: 3,
+			seen: func(t *testing.T, c *caches) { require.NoError(t, c.pods.Add(pod("4", "40"))) }},
+		"the spec has changed": {resource: daemons, served: []runtime.Object{selecting(4)}, reads: 1,
+			seen: func(t *testing.T, c *caches) { require.NoError(t, c.sets.Update(selecting(4))) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, store, _ := newCaches(t)
+				require.NoError(t, c.pods.Update(pod("1", "11")))
+				require.NoError(t, c.pods.Update(pod("2", "20")))
+				live, client := newLive(t, 9, true, tc.served...)
+				shows := func(generation int64) bool {
+					return live.shows(t.Context(), "test", store.View(selecting(generation), setKind).(*view), tc.resource)
+				}
+				for range 3 {
+					require.False(t, shows(3))
+				}
+				require.Len(t, client.Actions(), tc.reads)
+				time.Sleep(outdatedFor)
+				require.False(t, shows(3), "an etcd that was restored may have it again")
+				require.Len(t, client.Actions(), tc.reads+1)
+				tc.seen(t, c)
+				c.pods.version = "40"
+				require.True(t, shows(4))
+				require.Len(t, client.Actions(), tc.reads+2)
 			})
 		})
 	}

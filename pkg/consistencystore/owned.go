@@ -4,6 +4,8 @@
 package consistencystore
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -118,26 +120,42 @@ func (o *owned) unchanged() bool {
 	return true
 }
 
-// equal reports whether the server has the same objects as the cache, at the same versions.
-func (o *owned) equal(served []metav1.PartialObjectMetadata) bool {
+// objectVersion is one version of an object.
+type objectVersion struct {
+	uid             types.UID
+	resourceVersion string
+}
+
+// equal reports whether the server has the same objects as the cache, at the same versions. outdated is one that the server has no more as the cache has
+// it, if there is one: what the cache lacks may be deleted before it is seen.
+func (o *owned) equal(served []metav1.PartialObjectMetadata) (equal bool, outdated objectVersion) {
 	cached, err := o.list()
 	if err != nil {
-		return false
+		return false, objectVersion{}
 	}
-	versions := map[types.UID]string{}
-	for _, item := range cached {
-		if object, err := meta.Accessor(item); err == nil {
-			versions[object.GetUID()] = object.GetResourceVersion()
-		}
-	}
-	number := 0
+	now := map[types.UID]string{}
 	for i := range served {
-		if ref := metav1.GetControllerOfNoCopy(&served[i]); ref == nil || !o.by[ref.UID] {
-			continue
-		}
-		if number++; versions[served[i].UID] != served[i].ResourceVersion {
-			return false
+		if ref := metav1.GetControllerOfNoCopy(&served[i]); ref != nil && o.by[ref.UID] {
+			now[served[i].UID] = served[i].ResourceVersion
 		}
 	}
-	return number == o.number
+	for _, item := range cached {
+		object, err := meta.Accessor(item)
+		if err != nil {
+			return false, objectVersion{}
+		}
+		if version := object.GetResourceVersion(); now[object.GetUID()] != version {
+			return false, objectVersion{object.GetUID(), version}
+		}
+	}
+	return len(now) == len(cached), objectVersion{}
+}
+
+// has reports whether the cache has the object in that version.
+func (o *owned) has(version objectVersion) bool {
+	cached, err := o.list()
+	return err == nil && slices.ContainsFunc(cached, func(item any) bool {
+		object, err := meta.Accessor(item)
+		return err == nil && object.GetUID() == version.uid && object.GetResourceVersion() == version.resourceVersion
+	})
 }

@@ -41,9 +41,8 @@ type liveLeases struct {
 	read map[string]leaseRead
 }
 
-// leaseList is a consistent list of kube-node-lease that was begun at a local time.
+// leaseList is a consistent list of kube-node-lease.
 type leaseList struct {
-	at    time.Time
 	pages int
 	evidence
 }
@@ -155,7 +154,7 @@ func (n *Nodes) refused(ctx context.Context, err error) {
 // readLeases reads the whole list, page by page, from the server's present state. With an error, the list
 // says how many pages were asked for.
 func (n *Nodes) readLeases(ctx context.Context) (*leaseList, error) {
-	out := &leaseList{at: time.Now(), evidence: evidence{leases: map[string]beat{}}}
+	out := &leaseList{evidence: evidence{at: time.Now(), leases: map[string]beat{}}}
 	for opts := (metav1.ListOptions{Limit: pageSize}); ; {
 		var page *coordv1.LeaseList
 		out.pages++

@@ -172,7 +172,7 @@ func TestAPassDoesNotWaitForASlowList(t *testing.T) {
 			b.BeginPass(t.Context())
 			_, lease, _ := b.ConfirmDead(t.Context(), "a", saved, time.Second)
 			require.NotNil(t, lease, "the breaker opens")
-			time.Sleep(every)
+			time.Sleep(b.suspectAfter() / 2)
 			s.mu.Lock()
 			s.latency = latency
 			s.mu.Unlock()

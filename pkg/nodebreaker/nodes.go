@@ -93,8 +93,9 @@ type Nodes struct {
 	reported          bool
 }
 
-// evidence is a live read that showed more than the cache.
+// evidence is a live read that showed more than the cache, begun at a local time.
 type evidence struct {
+	at              time.Time
 	leases          map[string]beat
 	resourceVersion string
 }
@@ -102,6 +103,8 @@ type evidence struct {
 // passState is forgotten at the beginning of each pass.
 type passState struct {
 	began time.Time
+	// last is when the pass before it began.
+	last time.Time
 	// unproven is set once the leases could not be proven fresh: asking again in the same pass is no use.
 	unproven bool
 	// enough is closed when the workers of the pass have waited for lists for long enough; nil before they do.
@@ -131,21 +134,20 @@ func (n *Nodes) FirstProbe(created, now metav1.Time) metav1.Time {
 }
 
 // BeginPass must be called before each pass over all nodes. It reports true: a pass is never held. An open
-// breaker is first tried to be closed; if it stays open, the leases are read from the server. The pass waits
-// two seconds for that at most, and judges by what there is then.
+// breaker is first tried to be closed; if it stays open, the leases are read from the server, unless they just were. The
+// pass waits two seconds for that at most, and judges by what there is then.
 func (n *Nodes) BeginPass(ctx context.Context) bool {
 	n.mu.Lock()
 	n.endPass(ctx)
 	now := time.Now()
-	n.pass = passState{began: now, dead: map[string]time.Time{}}
+	n.pass = passState{began: now, last: n.pass.began, dead: map[string]time.Time{}}
 	n.prune(now)
 	open := !n.openedAt.IsZero()
 	n.mu.Unlock()
-	if !open || n.tryClose(ctx) {
-		n.noteUnverified(ctx, nil)
-		return true
+	var err error
+	if open {
+		err = n.revise(ctx)
 	}
-	err := n.refresh(ctx)
 	n.mu.Lock()
 	open = !n.openedAt.IsZero()
 	n.mu.Unlock()
@@ -154,6 +156,28 @@ func (n *Nodes) BeginPass(ctx context.Context) bool {
 	}
 	n.noteUnverified(ctx, err)
 	return true
+}
+
+// revise closes the breaker if the cache has caught up, or has the leases read from the server, unless they were read so lately that the wait for
+// the next list makes no node suspect. What was read before the last pass does not close it: a cache that lags for no longer than that has it, too.
+func (n *Nodes) revise(ctx context.Context) error {
+	n.mu.Lock()
+	e, list, last := n.evidence, n.leases.list, n.pass.last
+	n.mu.Unlock()
+	caughtUp := n.opts.Reached(e.resourceVersion) || n.has(e)
+	switch {
+	case caughtUp && !e.at.Before(last):
+		n.closed(ctx)
+		return nil
+	case !caughtUp && list != nil && time.Since(list.at) < n.suspectAfter()/2:
+		return nil
+	}
+	err := n.refresh(ctx)
+	if err != nil && caughtUp {
+		n.closed(ctx) // It has all that is known.
+		return nil
+	}
+	return err
 }
 
 // refresh has the leases read from the server, or the breaker closed by a proof if they cannot be. That goes
@@ -293,18 +317,6 @@ func (n *Nodes) open(ctx context.Context, name string, saved, live *coordv1.Leas
 		"node", klog.KRef("", name), "cachedRenewTime", renewTime(saved), "liveRenewTime", renewTime(live), "liveResourceVersion", e.resourceVersion)
 }
 
-// tryClose closes the breaker, at no cost, if the cache has by now what the live read had.
-func (n *Nodes) tryClose(ctx context.Context) bool {
-	n.mu.Lock()
-	e := n.evidence
-	n.mu.Unlock()
-	if !n.opts.Reached(e.resourceVersion) && !n.has(e) {
-		return false
-	}
-	n.closed(ctx)
-	return true
-}
-
 // proveClosed closes the breaker if the cache is proven fresh now.
 func (n *Nodes) proveClosed(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
@@ -330,6 +342,9 @@ func (n *Nodes) has(e evidence) bool {
 func (n *Nodes) closed(ctx context.Context) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.openedAt.IsZero() {
+		return
+	}
 	metrics.BreakerClosed(n.opts.Controller)
 	klog.FromContext(ctx).Info("The cache of leases has caught up; the breaker closes", "open", time.Since(n.openedAt))
 	n.openedAt, n.evidence = time.Time{}, evidence{}

@@ -5,11 +5,13 @@ package nodebreaker
 
 import (
 	"errors"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	coordv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
@@ -34,9 +36,9 @@ func TestNodesUnderFaults(t *testing.T) {
 		"healthy":  {nodes: 30},
 		"some die": {nodes: 30, deaths: map[int]time.Duration{3: 61 * time.Second, 4: 100 * time.Second}},
 		"all die":  {nodes: 30, deaths: all(30, 65*time.Second)},
-		"leases held": {nodes: 30, maxReadsAMinute: 14, wantTrips: true,
+		"leases held": {nodes: 30, maxReadsAMinute: 7, wantTrips: true,
 			fault: func(s *server) { s.freeze(true) }, heal: func(s *server) { s.freeze(false) }},
-		"leases held, 1,000 nodes": {nodes: 1000, maxReadsAMinute: 30, wantTrips: true,
+		"leases held, 1,000 nodes": {nodes: 1000, maxReadsAMinute: 7, wantTrips: true,
 			fault: func(s *server) { s.freeze(true) }, heal: func(s *server) { s.freeze(false) }},
 		"leases held and some die": {nodes: 30, maxReadsAMinute: 14, wantTrips: true,
 			deaths: map[int]time.Duration{3: 61 * time.Second, 4: 65 * time.Second, 5: 90 * time.Second, 6: 150 * time.Second},
@@ -197,4 +199,40 @@ func TestBreakerStaysOpenWhileTheCacheLags(t *testing.T) {
 		b.BeginPass(t.Context())
 		require.Zero(t, b.openedAt)
 	})
+}
+
+// Nor does one that lags for as long as from one list to the next, and its leases are listed no more often for that.
+func TestBreakerStaysOpenWhateverTheLag(t *testing.T) {
+	const held, lags, last, ends = 60 * time.Second, 100 * time.Second, 127 * time.Second, 240 * time.Second
+	for _, lag := range []time.Duration{6 * time.Second, 11 * time.Second, 16 * time.Second} {
+		t.Run(lag.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t)
+				var had []map[string]*coordv1.Lease
+				reads := map[time.Duration]int{}
+				began, b := time.Now(), s.breaker()
+				l := runOn(t, s, b, 30, map[int]time.Duration{3: last + time.Second}, 5*time.Minute, func(now time.Duration) {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					had = append(had, maps.Clone(s.live))
+					reads[now] = s.reads
+					switch {
+					case now == held:
+						s.frozen = true
+					case now > lags && now < ends:
+						s.cached = had[(now-lag)/time.Second]
+						require.NotZero(t, b.openedAt, "after %s", now)
+					case now == ends:
+						s.frozen = false
+						s.sync()
+					}
+				})
+				require.Zero(t, b.openedAt)
+				require.LessOrEqual(t, reads[ends]-reads[ends-2*time.Minute], 14)
+				marked := l.nodes[name(3)].markedAt.Sub(began)
+				require.Greater(t, marked, last+grace)
+				require.LessOrEqual(t, marked, last+grace+2*every)
+			})
+		})
+	}
 }

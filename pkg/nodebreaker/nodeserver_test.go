@@ -235,7 +235,11 @@ func (l *lifecycle) judge(ctx context.Context, name string, w *watched) {
 // run has n nodes send heartbeats every 10 s, each from its own time on, until it dies, and a pass
 // every 5 s. at is called every second with the seconds since the beginning.
 func run(t *testing.T, s *server, n int, deaths map[int]time.Duration, length time.Duration, at func(time.Duration)) *lifecycle {
-	l := &lifecycle{s: s, b: s.breaker(), nodes: map[string]*watched{}}
+	return runOn(t, s, s.breaker(), n, deaths, length, at)
+}
+
+func runOn(t *testing.T, s *server, b *Nodes, n int, deaths map[int]time.Duration, length time.Duration, at func(time.Duration)) *lifecycle {
+	l := &lifecycle{s: s, b: b, nodes: map[string]*watched{}}
 	for i := range n {
 		s.renew(name(i), 0)
 		l.nodes[name(i)] = &watched{probe: time.Now()}

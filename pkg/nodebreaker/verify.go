@@ -128,7 +128,7 @@ func (n *Nodes) present(ctx context.Context, name string, saved *coordv1.Lease, 
 	}
 	if got.lease != nil {
 		n.compare(ctx, name, saved, got.lease, evidence{
-			leases: map[string]beat{name: beatOf(got.lease)}, resourceVersion: got.lease.ResourceVersion})
+			at: got.at, leases: map[string]beat{name: beatOf(got.lease)}, resourceVersion: got.lease.ResourceVersion})
 	}
 	return got.lease, livereads.ByGet, nil
 }

@@ -37,6 +37,28 @@ func TestLiveReadsOfABusyServerAreFew(t *testing.T) {
 	})
 }
 
+// Nor is it asked again and again about what it was shown to have otherwise than the cache: ten owners, each with a pod that is deleted unseen, had 2,200 reads of
+// pods made in 10 min.
+func TestLiveReadsOfAStaleCacheAreFew(t *testing.T) {
+	held := schedule.Step{At: time.Minute, Action: schedule.Hold, Target: "pods", For: 10 * time.Minute}
+	for _, kind := range []string{"ReplicaSet", "StatefulSet", "Deployment", "Job", "DaemonSet"} {
+		t.Run(kind, func(t *testing.T) {
+			s := schedule.Schedule{Nodes: 3, Monitor: true, Settle: 3 * time.Minute, Steps: []schedule.Step{held}}
+			waits := schedule.Step{Action: schedule.Scale, N: 1}
+			if kind == "DaemonSet" {
+				waits = schedule.Step{Action: schedule.Roll, N: 1}
+			}
+			for i := range 10 {
+				o := schedule.Owner{Kind: kind, Name: fmt.Sprint("owner-", i), Replicas: 3}
+				s.Owners = append(s.Owners, o)
+				waits.At, waits.Target = held.At+time.Duration(4+i)*time.Second, o.Name
+				s.Steps = append(s.Steps, schedule.Step{At: held.At + time.Duration(2+i)*time.Second, Action: schedule.DeletePod, Target: o.Name, N: 2}, waits)
+			}
+			require.Less(t, run(t, arms.Ours, s, nil).Probes["pods"], 1300, "less than two a second, for all")
+		})
+	}
+}
+
 // An action goes on by a live read soon after the server answers these again, though the cache stays stale.
 func TestLiveReadsGoOnAfterABusyServer(t *testing.T) {
 	s := schedule.Schedule{Nodes: 3, Monitor: true, Settle: 3 * time.Minute, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "owner", Replicas: 3}}, Steps: []schedule.Step{

@@ -127,7 +127,7 @@ func (r *run) loadMetric(ctx context.Context) *loadmetric.Server {
 func (r *run) loaded(ctx context.Context) (names []string) {
 	ginkgo.GinkgoHelper()
 	rs := workload.ReplicaSet(autoscaled, loadedPods)
-	rs.Spec.Template.Spec.SchedulerName = "nobody"
+	rs.Spec.Template.Spec.SchedulerName = noScheduler
 	_, err := r.Client.AppsV1().ReplicaSets(metav1.NamespaceDefault).Create(ctx, rs, metav1.CreateOptions{})
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	r.eventually(ctx, "the pods to be made", func() (bool, error) {

@@ -54,7 +54,7 @@ func changes(lasts time.Duration) []trouble {
 		// is chance.
 		{name: "image-flipped", happens: func(ctx context.Context, r *run, namespace string) error {
 			flip := func(i int) []byte {
-				return fmt.Appendf(nil, `{"spec":{"template":{"spec":{"schedulerName":"nobody","containers":[{"name":"main","image":"%s:%d"}]}}}}`, workload.Image, i%2)
+				return fmt.Appendf(nil, `{"spec":{"template":{"spec":{"schedulerName":%q,"containers":[{"name":"main","image":"%s:%d"}]}}}}`, noScheduler, workload.Image, i%2)
 			}
 			stuck := func(d *appsv1.Deployment) bool {
 				surge, unavailable := (replicas+3)/4, replicas/4 // a quarter each: the strategy's defaults
@@ -271,9 +271,12 @@ func ready(pod *corev1.Pod) bool {
 	return false
 }
 
+// noScheduler is the scheduler of pods that are to stay Pending.
+const noScheduler = "nobody"
+
 // unscheduled leaves pods Pending.
 func unscheduled(t *corev1.PodTemplateSpec) {
-	t.Spec.SchedulerName = "nobody"
+	t.Spec.SchedulerName = noScheduler
 	delete(t.Labels, controlplane.CompleteLabel)
 }
 

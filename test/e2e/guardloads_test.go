@@ -93,7 +93,7 @@ func many(ctx context.Context, n int, do func(i int) error) {
 // strayPod is a pod that nobody schedules.
 func strayPod(namespace string, i int) *corev1.Pod {
 	pod := workload.Orphan(fmt.Sprintf("pod-%04d", i), "guard", "")
-	pod.Namespace, pod.Spec.SchedulerName = namespace, "nobody"
+	pod.Namespace, pod.Spec.SchedulerName = namespace, noScheduler
 	return pod
 }
 

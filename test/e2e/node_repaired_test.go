@@ -51,7 +51,7 @@ var _ = describe(scenario{
 			r.saysReady(ctx, name, true)
 		}
 		pod := workload.Orphan(servicePod, servicePod, "")
-		pod.Spec.SchedulerName, pod.Spec.Tolerations = "nobody", []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		pod.Spec.SchedulerName, pod.Spec.Tolerations = noScheduler, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 		pod, err := pods.Create(ctx, pod, metav1.CreateOptions{})
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		_, err = pods.Patch(ctx, servicePod, types.StrategicMergePatchType, []byte(`{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`), metav1.PatchOptions{}, "status")

@@ -207,7 +207,7 @@ func (r *run) makeNeeded(ctx context.Context) {
 	gomega.Expect(createClaim(ctx, r, needing, new(needed))).To(gomega.Succeed())
 	job := workload.Job(needed, 1)
 	job.Spec.Completions = new(int32(3))
-	job.Spec.Template.Spec.SchedulerName = "nobody" // so that it never ends
+	job.Spec.Template.Spec.SchedulerName = noScheduler // so that it never ends
 	succeeds(r.Client.BatchV1().Jobs(job.Namespace).Create(ctx, job, metav1.CreateOptions{}))
 	cronJob := workload.CronJob(needed)
 	cronJob.Spec.Suspend = new(true)

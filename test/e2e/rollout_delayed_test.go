@@ -44,7 +44,7 @@ var _ = describe(scenario{
 		const name = "late"
 		for i := range quietPods {
 			pod := workload.Orphan(fmt.Sprint("quiet-", i), "quiet", "")
-			pod.Spec.SchedulerName = "nobody"
+			pod.Spec.SchedulerName = noScheduler
 			_, err := r.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 			gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		}

@@ -104,7 +104,7 @@ var _ = describe(scenario{
 		var uid types.UID
 		uses := func() {
 			pod := workload.Claiming(usingPod, usingPod)
-			pod.Spec.SchedulerName = "nobody"
+			pod.Spec.SchedulerName = noScheduler
 			pod, err := r.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 			gomega.Expect(err).NotTo(gomega.HaveOccurred())
 			uid = pod.UID

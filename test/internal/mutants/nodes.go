@@ -132,6 +132,22 @@ var nodes = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "list-due", Protection: "while their cache is stale the leases are not listed again in each pass", File: breaker + "/nodes.go",
+			Old: "time.Since(list.at) < n.suspectAfter()/2:",
+			New: "time.Since(list.at) < 0:",
+		},
+		Package: breaker, Test: "TestNodesUnderFaults/leases_held",
+	},
+	{
+		Mutant: Mutant{
+			Name: "list-old", Protection: "a cache of leases that lags does not count as good because it has an old list", File: breaker + "/nodes.go",
+			Old: "case caughtUp && !e.at.Before(last):",
+			New: "case caughtUp:",
+		},
+		Package: breaker, Test: "TestBreakerStaysOpenWhateverTheLag/11s",
+	},
+	{
+		Mutant: Mutant{
 			Name: "list-dropped", Protection: "the list of leases is dropped once the breaker is closed", File: breaker + "/nodes.go",
 			Old: "		n.leases.list = nil\n",
 			New: "		_ = n.leases.list\n",

@@ -118,6 +118,22 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "outdated-owned", Protection: "what a live read has shown to be outdated is not read again while the cache has it", File: "pkg/consistencystore/live.go",
+			Old: "ok && owned.has(of) {",
+			New: "ok && owned.has(of) && false {",
+		},
+		Package: "pkg/consistencystore", Test: "TestWhatIsOutdatedIsNotReadAgain/a_pod_has_changed",
+	},
+	{
+		Mutant: Mutant{
+			Name: "outdated-owner", Protection: "an owner that a live read has shown to be outdated is not read again while the cache has it", File: "pkg/consistencystore/live.go",
+			Old: "known == own.read {",
+			New: "known == own.read && false {",
+		},
+		Package: "pkg/consistencystore", Test: "TestWhatIsOutdatedIsNotReadAgain/the_spec_has_changed",
+	},
+	{
+		Mutant: Mutant{
 			Name: "delete-by-uid", Protection: "a deletion is waited for by the UID of the object, whatever version the answer has", File: "pkg/transport/record.go",
 			Old: "	w.store.Deleted(w.owner.Name, w.owner.UID, w.resource(), types.NamespacedName{Namespace: w.info.Namespace, Name: w.info.Name}, uid)\n",
 			New: "",

@@ -67,7 +67,7 @@ func (s *Server) watch(ctx context.Context, r *Request) (io.ReadCloser, error) {
 		}
 		w.initial, w.listed, w.listRV = slices.Collect(st.asOf(rv, s.rv)), false, rv
 	}
-	if rv < st.compacted {
+	if rv < st.compacted && !(w.lags && rv >= st.lagsAt) { // An apiserver that stands still has what it stands at.
 		return nil, Refuse(http.StatusGone, metav1.StatusReasonExpired, "too old resource version", 0)
 	}
 	w.sent = rv
