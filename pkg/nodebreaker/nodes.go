@@ -103,8 +103,11 @@ type evidence struct {
 // passState is forgotten at the beginning of each pass.
 type passState struct {
 	began time.Time
-	// last is when the pass before it began.
-	last time.Time
+	// last is when the pass before it began, and expires whether a node that it looked at has run out of its grace period since.
+	last    time.Time
+	expires bool
+	// silent is for how long a node has been silent at most whose grace period has not run out.
+	silent time.Duration
 	// unproven is set once the leases could not be proven fresh: asking again in the same pass is no use.
 	unproven bool
 	// enough is closed when the workers of the pass have waited for lists for long enough; nil before they do.
@@ -140,7 +143,8 @@ func (n *Nodes) BeginPass(ctx context.Context) bool {
 	n.mu.Lock()
 	n.endPass(ctx)
 	now := time.Now()
-	n.pass = passState{began: now, last: n.pass.began, dead: map[string]time.Time{}}
+	last := n.pass
+	n.pass = passState{began: now, last: last.began, expires: last.silent+now.Sub(last.began) > n.opts.Grace, dead: map[string]time.Time{}}
 	n.prune(now)
 	open := !n.openedAt.IsZero()
 	n.mu.Unlock()
@@ -159,17 +163,18 @@ func (n *Nodes) BeginPass(ctx context.Context) bool {
 }
 
 // revise closes the breaker if the cache has caught up, or has the leases read from the server, unless they were read so lately that the wait for
-// the next list makes no node suspect. What was read before the last pass does not close it: a cache that lags for no longer than that has it, too.
+// the next list makes no node suspect, and no node is about to be judged. What was read before the last pass does not close it: a cache that lags for no
+// longer than that has it, too.
 func (n *Nodes) revise(ctx context.Context) error {
 	n.mu.Lock()
-	e, list, last := n.evidence, n.leases.list, n.pass.last
+	e, list, pass := n.evidence, n.leases.list, n.pass
 	n.mu.Unlock()
 	caughtUp := n.opts.Reached(e.resourceVersion) || n.has(e)
 	switch {
-	case caughtUp && !e.at.Before(last):
+	case caughtUp && !e.at.Before(pass.last):
 		n.closed(ctx)
 		return nil
-	case !caughtUp && list != nil && time.Since(list.at) < n.suspectAfter()/2:
+	case !caughtUp && !pass.expires && list != nil && time.Since(list.at) < n.suspectAfter()/2:
 		return nil
 	}
 	err := n.refresh(ctx)

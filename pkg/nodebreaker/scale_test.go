@@ -104,7 +104,10 @@ func TestManyNodesWithHeldLeases(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := newServer(t)
 					s.latency = latency
-					deaths := map[int]time.Duration{3: 65 * time.Second, 4: 90 * time.Second, 5: 121 * time.Second, 6: 130 * time.Second}
+					deaths := map[int]time.Duration{} // One after the other, each of which asks for a list.
+					for i := range 25 {
+						deaths[i] = time.Duration(65+3*i) * time.Second
+					}
 					sc := s.runScale(n, deaths, 4*time.Minute, func(now time.Duration, _ *Nodes) {
 						switch now {
 						case 60 * time.Second:

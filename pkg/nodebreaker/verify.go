@@ -47,6 +47,9 @@ func (n *Nodes) Lease(ctx context.Context, name string, cached, saved *coordv1.L
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if silent <= n.opts.Grace {
+		n.pass.silent = max(n.pass.silent, silent)
+	}
 	if n.openedAt.IsZero() || n.leases.list == nil {
 		return cached, 0, newer(saved, cached)
 	}
