@@ -99,9 +99,11 @@ func TestLiveReadsOfDecisionsAreBounded(t *testing.T) {
 		reached := version("5")
 		store.Follow(pods, &reached)
 		store.budget = livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst)
-		d := map[string]*decider{}
-		for i := range claims {
-			d[fmt.Sprintf("claim:ns/%d", i)] = &decider{cached: true, live: i > 0}
+		d, open := map[string]*decider{}, map[string]bool{}
+		for i := range claims { // The one that is refuted comes first, while there is budget.
+			key := fmt.Sprintf("claim:ns/%d", i)
+			d[key], open[key] = &decider{cached: true, live: i > 0}, true
+			queue <- key
 		}
 		began := time.Now()
 		reads := func() (n int) {
@@ -109,11 +111,6 @@ func TestLiveReadsOfDecisionsAreBounded(t *testing.T) {
 				n += one.reads
 			}
 			return n
-		}
-		open := map[string]bool{}
-		for key := range d {
-			open[key] = true
-			queue <- key
 		}
 		for len(open) > 1 {
 			key := <-queue
