@@ -44,11 +44,13 @@ type exactly struct {
 	verdicts
 	store *Store
 	stale map[schema.GroupResource]bool
+	asOf  map[schema.GroupResource]time.Time // what was asked for last
 }
 
-func (e *exactly) Prove(_ context.Context, resource schema.GroupResource, _ time.Time) freshness.Proof {
+func (e *exactly) Prove(_ context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.asOf[resource] = asOf
 	e.asked = append(e.asked, resource)
 	if e.stale[resource] {
 		return stale
@@ -71,7 +73,7 @@ func (r *deploymentRun) did(action string) bool {
 }
 
 func startDeployments(t *testing.T, stale []schema.GroupResource, stock bool, objects ...runtime.Object) *deploymentRun {
-	r := &deploymentRun{prover: &exactly{stale: map[schema.GroupResource]bool{}}}
+	r := &deploymentRun{prover: &exactly{stale: map[schema.GroupResource]bool{}, asOf: map[schema.GroupResource]time.Time{}}}
 	for _, resource := range stale {
 		r.prover.stale[resource] = true
 	}
@@ -204,6 +206,16 @@ func TestADeploymentWaitsForWhatMayHarm(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A Deployment that recreates starts new pods by its pods as of its reconcile: their controller may have made some a moment ago.
+func TestPodsAreProvenAsOfTheReconcileThatRecreates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startDeployments(t, nil, false, aDeployment(recreates), aReplicaSet("old", 0))
+		synctest.Wait()
+		require.True(t, r.did("create replicasets"), "%v", r.does)
+		require.Equal(t, map[schema.GroupResource]time.Time{deployments: time.Now().Add(-ProofAge), replicaSets: time.Now().Add(-ProofAge), pods: time.Now()}, r.prover.asOf)
+	})
 }
 
 // Of a busy cluster's caches no proof is needed that they were as new as a reading: that the Deployment's own ReplicaSets and pods,

@@ -6,6 +6,7 @@ package consistencystore
 import (
 	"time"
 
+	apps "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -27,8 +28,8 @@ type view struct {
 	owned map[schema.GroupResource]*owned
 	// patience, unless 0, is how long to wait for proofs in place of promptly.
 	patience time.Duration
-	// exact wants proofs no older than the view.
-	exact bool
+	// exact wants proofs no older than the view, recreates those of pods.
+	exact, recreates bool
 	// counted are the objects from which a lower value was computed, if any.
 	counted *tally
 
@@ -63,6 +64,8 @@ func (s *Store) View(owner metav1.Object, kind schema.GroupVersionKind) any {
 	// After the versions, so that an event in between counts as a change.
 	if kind.Kind == "Deployment" {
 		v.owned = s.ownedByDeployment(v.versions, owner)
+		d, ok := owner.(*apps.Deployment)
+		v.recreates = ok && d.Spec.Strategy.Type == apps.RecreateDeploymentStrategyType
 	} else if pods := s.ownPods(v.versions, owner.GetNamespace(), kind.Kind, owner); pods != nil {
 		v.owned = map[schema.GroupResource]*owned{podResource: pods}
 	}
@@ -70,9 +73,9 @@ func (s *Store) View(owner metav1.Object, kind schema.GroupVersionKind) any {
 }
 
 // age is how much older than the view a proof may be. Nodes belong neither to the owner nor to its controller: a pod must not be deleted
-// because of a node that joined, or got its label back, a moment ago.
+// because of a node that joined, or got its label back, a moment ago. Nor must pods start beside those that a ReplicaSet has made a moment ago.
 func (v *view) age(resource schema.GroupResource) time.Duration {
-	if v.exact || v.own != nil && resource == nodeResource {
+	if v.exact || v.own != nil && resource == nodeResource || v.recreates && resource == podResource {
 		return 0
 	}
 	return ProofAge

@@ -57,6 +57,31 @@ func TestDeploymentThatRecreatesUnseenPods(t *testing.T) {
 	require.Empty(t, ours.Unjustified)
 }
 
+// Nor beside pods that were made a moment ago: a proof that another Deployment had just before says nothing of them.
+func TestDeploymentThatRecreatesPodsOfAMomentAgo(t *testing.T) {
+	for arm, beside := range map[arms.Arm]bool{arms.Stock: true, arms.Ours: false} {
+		synctest.Test(t, func(t *testing.T) {
+			server, f, tr, _ := start(t, arm, deployment(true))
+			time.Sleep(50 * time.Second)
+			tr.Do(schedule.Step{Action: schedule.Scale, Target: "deployments-0", N: 0})
+			time.Sleep(10 * time.Second)
+			f.Do(schedule.Step{Action: schedule.Hold, Target: "pods", For: 40 * time.Second}, tr.After)
+			time.Sleep(time.Second)
+			tr.Do(schedule.Step{Action: schedule.Scale, Target: "deployments-1", N: 2})
+			time.Sleep(300 * time.Millisecond)
+			tr.Do(schedule.Step{Action: schedule.Scale, Target: "deployments-0", N: 4})
+			time.Sleep(700 * time.Millisecond)
+			tr.Do(schedule.Step{Action: schedule.Roll, Target: "deployments-0"})
+			time.Sleep(30 * time.Second)
+			server.Look(func(truth model.Truth) {
+				isNew := podsOf(truth, rolled("deployments-0"))
+				require.Equal(t, 4, podsOf(truth, of("deployments-0"))-isNew, arm)
+				require.Equal(t, beside, isNew > 0, arm)
+			})
+		})
+	}
+}
+
 // A Deployment whose scale-down waits for a proof has pods of a new template meanwhile, as many as it may have besides. All of them come as soon as there is a
 // proof, also if the answers to these writes are that.
 func TestADeploymentRollsWhileItsScaleDownWaits(t *testing.T) {

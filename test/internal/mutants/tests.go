@@ -118,6 +118,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "recreate-age", Protection: "a Deployment that recreates starts no pods beside those that its ReplicaSet has made a moment ago", File: "pkg/consistencystore/view.go",
+			Old: " || v.recreates && resource == podResource {",
+			New: " {",
+		},
+		Package: compositionTests, Test: "TestDeploymentThatRecreatesPodsOfAMomentAgo",
+	},
+	{
+		Mutant: Mutant{
 			Name: "outdated-owned", Protection: "what a live read has shown to be outdated is not read again while the cache has it", File: "pkg/consistencystore/live.go",
 			Old: "ok && owned.has(of) {",
 			New: "ok && owned.has(of) && false {",
