@@ -58,8 +58,8 @@ func (e *UnprovenError) Again() bool { return e.again }
 var errNoOwner = errors.New("nothing can be proven: the context has no owner; mark the reconcile with consistency.WithOwnerRead")
 
 // ProveFresh returns nil if the caches of the resources, as the context's reconcile has read them, had all that the server had at most
-// ProofAge before the reconcile began; for nodes, and the pods of a Deployment that recreates, all that it had when the reconcile began. For the owner and the pods that it controls
-// it is enough that their caches are proven now and still have them as they were read. Otherwise it returns an *UnprovenError
+// ProofAge before the reconcile began; for nodes, and the pods of a Deployment that recreates, all that it had when the reconcile
+// began. For the owner and the pods that it controls it is enough that their caches are proven now and still have them as they were read. Otherwise it returns an *UnprovenError
 // for the first resource that fails, and the owner comes back to the queue: at once if the cache is proven
 // now, else when it has caught up, or after a while. It also returns the error, once, if the reconcile began more than
 // ProofAge before the proofs. It waits for proofs for promptly at most; later proofs serve the

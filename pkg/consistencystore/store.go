@@ -23,8 +23,8 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
-// ProofAge is how much older than a reconcile a proof of its view may be, except that of the nodes. With it, a
-// proof during which the cache has moved is still of use to the next try.
+// ProofAge is how much older than a reconcile a proof of its view may be, except that of the nodes, and that of the pods of a
+// Deployment that recreates. With it, a proof during which the cache has moved is still of use to the next try.
 const ProofAge = 2 * time.Second
 
 // Store is one controller's consistency store, kept by the shared tracker. It implements

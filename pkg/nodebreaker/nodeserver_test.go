@@ -238,6 +238,7 @@ func run(t *testing.T, s *server, n int, deaths map[int]time.Duration, length ti
 	return runOn(t, s, s.breaker(), n, deaths, length, at)
 }
 
+// runOn is run with a breaker that the test looks at.
 func runOn(t *testing.T, s *server, b *Nodes, n int, deaths map[int]time.Duration, length time.Duration, at func(time.Duration)) *lifecycle {
 	l := &lifecycle{s: s, b: b, nodes: map[string]*watched{}}
 	for i := range n {

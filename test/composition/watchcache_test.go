@@ -20,8 +20,8 @@ import (
 )
 
 // informersAsk counts what the informer of pods asks for while a fault lasts and 2 min more: lists, or watches that begin
-// with all objects, and watches that are resumed. Pods are deleted all the time, which takes proofs.
-func informersAsk(t *testing.T, arm arms.Arm, pods int, fault schedule.Step) (lists, resumed int) {
+// with all objects, and watches that are resumed. Pods are deleted all the time, which takes proofs. Of then each step comes At so long after the fault.
+func informersAsk(t *testing.T, arm arms.Arm, pods int, fault schedule.Step, then ...schedule.Step) (lists, resumed int) {
 	synctest.Test(t, func(t *testing.T) {
 		s := schedule.Schedule{Nodes: 5, Monitor: true, Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "owner", Replicas: pods}, {Kind: "ReplicaSet", Name: "busy", Replicas: 3}}}
 		ctx := context.Background()
@@ -47,6 +47,9 @@ func informersAsk(t *testing.T, arm arms.Arm, pods int, fault schedule.Step) (li
 		time.Sleep(20 * time.Second)
 		counts = true
 		f.Do(fault, tr.After)
+		for _, step := range then {
+			tr.After(step.At, func() { f.Do(step, tr.After) })
+		}
 		for i := range int(fault.For / (4 * time.Second)) {
 			tr.After(time.Duration(i)*4*time.Second+time.Second, func() { tr.Do(schedule.Step{Action: schedule.Scale, Target: "owner", N: pods - 1 - i}) })
 		}
@@ -77,5 +80,16 @@ func TestOnlyAWatchThatIsSilentAloneIsRelisted(t *testing.T) {
 				require.Equal(t, test.lists, lists > 0, "%d lists", lists)
 			})
 		}
+	}
+}
+
+// A watch that expires while the apiserver that it comes to anew stands still begins there once: of what that has nothing has expired.
+func TestAWatchBeginsOnceWhereTheServerStandsStill(t *testing.T) {
+	const length = time.Minute
+	for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+		lists, resumed := informersAsk(t, arm, 50, schedule.Step{Action: schedule.Lag, Target: "pods", For: length}, schedule.Step{At: length / 6, Action: schedule.Expire, Target: "pods"})
+		t.Logf("%v: %d lists, %d watches that go on", arm, lists, resumed)
+		require.Positive(t, lists)
+		require.Less(t, lists+resumed, 20)
 	}
 }
