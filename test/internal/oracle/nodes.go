@@ -31,10 +31,10 @@ const passPeriod = 5 * time.Second
 
 // Deaths says which nodes may be marked not Ready, and tainted for it.
 type Deaths struct {
-	// Nodes may be, the others never.
+	// Nodes may be, the others only if they were silent for the grace period all the same, as on a machine that starves kwok.
 	Nodes sets.Set[string]
-	// Grace is how long such a node must have been silent before it is marked. A silence counts if a sign of life ended it while a
-	// pass was under way, which upstream makes every five seconds. It needs leases recorded; zero leaves it unjudged.
+	// Grace is how long a node must have been silent before it is marked. A silence counts if a sign of life ended it while a
+	// pass was under way, which upstream makes every five seconds. It needs leases recorded; zero leaves silences unjudged.
 	Grace time.Duration
 }
 
@@ -110,11 +110,10 @@ func LastSign(t *truth.Recorder) map[string]time.Time {
 	return out
 }
 
-// WidestSilence returns the longest time that one of the nodes was silent between two times, and which one
-// it was: how far they were from being rightly taken for dead.
-func WidestSilence(t *truth.Recorder, from, to time.Time, nodes ...string) (time.Duration, string) {
-	all := signs(t)
-	widest, which := time.Duration(0), ""
+// Silences returns the longest time that each of the nodes was silent between two times: how far it was from being rightly taken
+// for dead. It needs nodes and leases recorded.
+func Silences(t *truth.Recorder, from, to time.Time, nodes ...string) map[string]time.Duration {
+	all, out := signs(t), map[string]time.Duration{}
 	for _, node := range nodes {
 		last := from
 		for _, s := range append(slices.Clone(all[node]), sign{recorded: to}) {
@@ -125,13 +124,11 @@ func WidestSilence(t *truth.Recorder, from, to time.Time, nodes ...string) (time
 			if at.After(to) {
 				at = to
 			}
-			if d := at.Sub(last); d > widest {
-				widest, which = d, node
-			}
+			out[node] = max(out[node], at.Sub(last))
 			last = at
 		}
 	}
-	return widest, which
+	return out
 }
 
 // FirstMarked returns when each node was first marked Unknown. It needs nodes recorded.
@@ -179,12 +176,13 @@ func changes(t *truth.Recorder, visit func(before, after truth.Event)) {
 	}
 }
 
-// nodesWronged looks for nodes marked not Ready, or tainted for it, though they were alive. A node that says itself that it is
+// nodesWronged looks for nodes marked not Ready, or tainted for it, though they were alive. One that was marked rightly may be tainted. A node that says itself that it is
 // not Ready, or has said nothing yet, or did so when the request was decided on, may be tainted for that. One that may be dead, but
 // is Ready again, may be so no longer than an action may rest on what was so before.
 func nodesWronged(t *truth.Recorder, a *arrivals, deaths Deaths) []Violation {
 	var out []Violation
 	notReady, ready := map[types.UID]time.Time{}, map[types.UID]time.Time{}
+	mayBe := deaths.Nodes.Clone() // marked and tainted
 	var alive map[string][]sign
 	if deaths.Grace > 0 {
 		alive = signs(t)
@@ -196,11 +194,18 @@ func nodesWronged(t *truth.Recorder, a *arrivals, deaths Deaths) []Violation {
 		arrived := a.at(truth.Nodes, e)
 		violation := Violation{Oracle: "S2", Object: e.Name, RV: e.RV, Time: e.Time}
 		if isUnknown(e) && !isUnknown(before) {
-			switch silent := silence(alive[e.Name], arrived, promised+passPeriod+a.lag); {
-			case !deaths.Nodes.Has(e.Name):
+			silent := silence(alive[e.Name], arrived, promised+passPeriod+a.lag)
+			switch known := deaths.Nodes.Has(e.Name); {
+			case deaths.Grace > 0 && silent >= deaths.Grace-a.lag:
+				mayBe.Insert(e.Name)
+			case !known:
+				mayBe.Delete(e.Name)
 				violation.Rule, violation.Detail = RuleLiveMarked, condition(e).Reason
+				if deaths.Grace > 0 {
+					violation.Detail += fmt.Sprintf(", silent for %v of %v", silent, deaths.Grace)
+				}
 				out = append(out, violation)
-			case deaths.Grace > 0 && silent < deaths.Grace-a.lag:
+			case deaths.Grace > 0:
 				violation.Rule, violation.Detail = RuleMarkedEarly, fmt.Sprintf("silent for %v of %v", silent, deaths.Grace)
 				out = append(out, violation)
 			}
@@ -214,7 +219,7 @@ func nodesWronged(t *truth.Recorder, a *arrivals, deaths Deaths) []Violation {
 			}
 			since, known := ready[e.UID]
 			revived := known && isReady(before) && isReady(e) && taint.Effect == corev1.TaintEffectNoExecute && arrived.Sub(since) > promised+a.lag
-			if !deaths.Nodes.Has(e.Name) || revived {
+			if !mayBe.Has(e.Name) || revived {
 				violation.Rule, violation.Detail = RuleLiveTainted, taint.ToString()
 				out = append(out, violation)
 			}

@@ -109,13 +109,31 @@ func TestDeaths(t *testing.T) {
 			h.idle(10)
 			h.node(watch.Modified, "dead", ready(corev1.ConditionUnknown, 0))
 		}, nil},
-		"another one, silent or not": {func(h *history) {
+		"another one that was not silent for long": {func(h *history) {
 			h.node(watch.Added, "n1", ready(corev1.ConditionTrue, 0))
 			h.renewed("n1")
-			h.idle(100)
+			h.idle(15)
 			h.node(watch.Modified, "n1", ready(corev1.ConditionUnknown, 0))
 			h.node(watch.Modified, "n1", ready(corev1.ConditionUnknown, 0), tainted(unreachable))
 			h.node(watch.Modified, "n1", ready(corev1.ConditionTrue, 103), tainted(unreachable))
+		}, map[string]int{"S2 " + RuleLiveMarked: 1, "S2 " + RuleLiveTainted: 1}},
+		"another one that nobody killed, and that was silent": {func(h *history) {
+			h.node(watch.Added, "n1", ready(corev1.ConditionTrue, 0))
+			h.renewed("n1")
+			h.idle(20)
+			h.node(watch.Modified, "n1", ready(corev1.ConditionUnknown, 0))
+			h.node(watch.Modified, "n1", ready(corev1.ConditionUnknown, 0), tainted(unreachable))
+		}, nil},
+		"another one, silent only the first time": {func(h *history) {
+			h.node(watch.Added, "n1", ready(corev1.ConditionTrue, 0))
+			h.renewed("n1")
+			h.idle(20)
+			h.node(watch.Modified, "n1", ready(corev1.ConditionUnknown, 0))
+			h.renewed("n1")
+			h.node(watch.Modified, "n1", ready(corev1.ConditionTrue, 0))
+			h.idle(15)
+			h.node(watch.Modified, "n1", ready(corev1.ConditionUnknown, 0))
+			h.node(watch.Modified, "n1", ready(corev1.ConditionUnknown, 0), tainted(unreachable))
 		}, map[string]int{"S2 " + RuleLiveMarked: 1, "S2 " + RuleLiveTainted: 1}},
 		"tainted from the beginning": {func(h *history) {
 			h.node(watch.Added, "n1", ready(corev1.ConditionTrue, 0), tainted(unreachable))
@@ -134,7 +152,7 @@ func TestDeaths(t *testing.T) {
 	}
 }
 
-func TestWidestSilence(t *testing.T) {
+func TestSilences(t *testing.T) {
 	h := &history{}
 	h.renewed("a") // 1
 	h.idle(3)
@@ -146,18 +164,12 @@ func TestWidestSilence(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
 	for _, tt := range []struct {
 		from, to int64
-		nodes    []string
-		want     time.Duration
-		which    string
+		want     map[string]time.Duration
 	}{
-		{0, 20, []string{"a"}, 9 * time.Second, "a"},
-		{0, 20, []string{"a", "b"}, 14 * time.Second, "b"},
-		{6, 10, []string{"a"}, 4 * time.Second, "a"},
-		{0, 20, []string{"never"}, 20 * time.Second, "never"},
+		{0, 20, map[string]time.Duration{"a": 9 * time.Second, "b": 14 * time.Second, "never": 20 * time.Second}},
+		{6, 10, map[string]time.Duration{"a": 4 * time.Second}},
 	} {
-		if got, which := WidestSilence(record, at(tt.from), at(tt.to), tt.nodes...); got != tt.want || which != tt.which {
-			t.Errorf("%+v: got %v of %s", tt, got, which)
-		}
+		require.Equal(t, tt.want, Silences(record, at(tt.from), at(tt.to), slices.Sorted(maps.Keys(tt.want))...))
 	}
 	if got := LastSign(record)["a"]; !got.Equal(at(14)) {
 		t.Errorf("last sign of a at %v", got)
