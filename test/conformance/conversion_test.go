@@ -125,7 +125,6 @@ type converted struct {
 // garbage collector, monitor and proofs. The other resources go on as if there were none. A dependent of an
 // object that cannot be converted is kept, since nobody knows that its owner is gone.
 func TestConversion(t *testing.T) {
-	t.Parallel()
 	c := own(t, controlplane.Options{})
 	v := &converted{T: t, hook: &converter{}, maps: newHistory(t, c, "converted")}
 	v.definition = newDefinition(t, c, "Pipe", versionOf("v1", true, true, 1000), versionOf("v2", true, false, 10000))

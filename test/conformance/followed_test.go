@@ -38,7 +38,6 @@ const (
 //
 //conformance:crd-versions StoredVersions: tracker and monitor follow versions that come and go
 func TestDefinitionsAreFollowed(t *testing.T) {
-	t.Parallel()
 	c := own(t, controlplane.Options{})
 	kcm, err := c.StartKCM(t.Context(), controlplane.KCMOptions{Arm: controlplane.ArmP,
 		// So that the log tells of each cache that is proven, too: there is something to judge.

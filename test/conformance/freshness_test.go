@@ -51,6 +51,7 @@ func (u unaware) RoundTrip(r *http.Request) (*http.Response, error) {
 //conformance:list-semantics Backward Compatibility: a client can live with a server that ignores the match
 //conformance:api-concepts Semantics for list: NotOlderThan with limit may be 410, and a client must bear that
 func TestMatchIgnored(t *testing.T) {
+	t.Parallel()
 	for name, small := range map[string]int{"by list": 0, "by watch": -1} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "ignored-"+strings.ReplaceAll(name, " ", "-"))

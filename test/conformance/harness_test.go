@@ -52,6 +52,7 @@ type cluster struct {
 
 // sharedCluster has one apiserver and no controllers: nobody but a test writes into its namespaces.
 var sharedCluster struct {
+	turn sync.Mutex
 	once sync.Once
 	c    *controlplane.Cluster
 	err  error
@@ -72,10 +73,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shared returns the cluster that tests share which change nothing of it.
+// shared returns the cluster that tests share which change nothing of it. One test at a time has it, until it ends, while those run
+// that have clusters of their own.
 func shared(t *testing.T) *cluster {
 	t.Helper()
 	needBinaries(t)
+	t.Parallel()
+	sharedCluster.turn.Lock()
+	t.Cleanup(sharedCluster.turn.Unlock)
 	sharedCluster.once.Do(func() {
 		sharedCluster.c, sharedCluster.err = controlplane.Start(context.Background(), controlplane.Options{})
 	})
@@ -83,10 +88,11 @@ func shared(t *testing.T) *cluster {
 	return clientsOf(t, sharedCluster.c, sharedCluster.c.AdminConfig())
 }
 
-// own starts a cluster for one test.
+// own starts a cluster for one test, beside which others run.
 func own(t *testing.T, options controlplane.Options) *cluster {
 	t.Helper()
 	needBinaries(t)
+	t.Parallel()
 	c, err := controlplane.Start(t.Context(), options)
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -35,7 +35,6 @@ const (
 //conformance:kep-5504 Motivation: a storage version migration knows by comparing when all that is older is done
 //conformance:crd-versions StoredVersions: a migration brings all objects to the new version, and none is lost
 func TestMigration(t *testing.T) {
-	t.Parallel()
 	c := own(t, controlplane.Options{})
 	d := newDefinition(t, c, "Gadget", versionOf("v1", true, true, 1000), versionOf("v2", true, false, 1000))
 	etcd := c.etcd(t)

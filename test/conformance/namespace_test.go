@@ -23,7 +23,6 @@ import (
 //conformance:api-concepts Resource URIs: what is in a namespace is deleted with it
 //conformance:api-concepts Resource URIs: access is decided on for each namespace
 func TestNamespaces(t *testing.T) {
-	t.Parallel()
 	c := own(t, controlplane.Options{})
 	going, staying := newHistory(t, c, "going"), newHistory(t, c, "staying")
 	d := newDefinition(t, c, "Clusterwide", versionOf("v1", true, true, 10))

@@ -133,7 +133,6 @@ func TestFieldValidation(t *testing.T) {
 //
 //conformance:besides Preconditions: an eviction with another UID is 409
 func TestEvictionOfAnother(t *testing.T) {
-	t.Parallel()
 	c := shared(t)
 	pods := c.kube.CoreV1().Pods(c.namespace(t, "evictions"))
 	pod, err := pods.Create(t.Context(), &corev1.Pod{
