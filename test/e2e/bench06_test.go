@@ -30,7 +30,7 @@ const (
 	roundsVariable = "BENCH_ROUNDS"
 	dataVariable   = "BENCH_DATA"
 
-	clientQPS = 20
+	dyingNodes, clientQPS = 300, 20
 	// slower is how much longer than U0 P may take; markedReads is how many live reads a minute there may be
 	// once all nodes are marked: the goals of benchmark B6.
 	slower      = 1.05
@@ -82,7 +82,7 @@ var _ = ginkgo.Describe("Benchmark B6: all nodes die at a client rate of 20 requ
 // nodesDie measures one arm once.
 func nodesDie(ctx context.Context, arm rig.Arm) death {
 	ginkgo.GinkgoHelper()
-	options := shortTiming.rig(controlplane.NodeOptions{Count: deafNodes}, fmt.Sprintf("--kube-api-qps=%d", clientQPS))
+	options := shortTiming.rig(controlplane.NodeOptions{Count: dyingNodes}, fmt.Sprintf("--kube-api-qps=%d", clientQPS))
 	options.Arm = arm
 	fixture, err := rig.Start(ctx, options)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
@@ -123,7 +123,7 @@ func median[T ~int | ~int64](all []death, arm rig.Arm, of func(death) T) T {
 func deathTable(all []death) string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 4, 2, ' ', 0)
-	fmt.Fprintf(w, "\nB6, %d nodes\nround\tarm\tall marked after\tfirst to last mark\tlive reads in the minute after\n", deafNodes)
+	fmt.Fprintf(w, "\nB6, %d nodes\nround\tarm\tall marked after\tfirst to last mark\tlive reads in the minute after\n", dyingNodes)
 	for _, d := range all {
 		fmt.Fprintf(w, "%d\t%s\t%.1f s\t%.1f s\t%d\n", d.Round, d.Arm, d.ToMark.Seconds(), d.Marking.Seconds(), d.Reads)
 	}

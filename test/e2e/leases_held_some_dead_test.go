@@ -16,7 +16,7 @@ import (
 const (
 	// Of deafNodes 5 % die: so many before their leases' news stays away, which the cache shows as they are,
 	// and so many after it, of which it shows a sign of life too few.
-	diedBefore, diedDuring = 8, 7
+	diedBefore, diedDuring = 3, 2
 )
 
 // The lease watch is held past the grace period, and some nodes are truly dead. Those that were silent

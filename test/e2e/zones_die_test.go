@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// secondZone nodes die when all of the first zone's have been marked.
-	secondZone = 10
+	// secondZone nodes die when all those of the first zone have been marked.
+	firstZone, secondZone = 300, 10
 	// deadWindow is for counting live reads when every node is dead.
 	deadWindow = time.Minute
 )
@@ -27,7 +27,7 @@ const (
 var _ = describe(scenario{
 	number: 9, title: "every node dies, zone by zone", label: long,
 	hurts: rig.U1, rules: []string{ruleBudget}, gaps: []int{2},
-	options: shortTiming.rig(controlplane.NodeOptions{Count: deafNodes}), idle: true,
+	options: shortTiming.rig(controlplane.NodeOptions{Count: firstZone}), idle: true,
 	timeout: 10 * time.Minute,
 	run: func(ctx context.Context, r *run) {
 		first := r.Cluster.Nodes().Names()
