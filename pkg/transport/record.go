@@ -10,9 +10,11 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -105,6 +107,9 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		store.Failed(owner.Name, w.what())
 	}
 	if refused {
+		if w.endsWithNamespace(resp) {
+			store.Untracked(owner.Name, owner.UID)
+		}
 		return resp, err
 	}
 	if w.info == nil {
@@ -158,14 +163,23 @@ func notAdmitted(req *http.Request, resp *http.Response) bool {
 	if req.Method == http.MethodDelete {
 		return false
 	}
+	status := statusOf(resp)
+	return status != nil && refusals.MatchString(status.message)
+}
+
+// statusOf returns the Status that an answer is, or nil. The body can be read again.
+func statusOf(resp *http.Response) *answer {
 	body, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	if err != nil {
-		return false
+		return nil
 	}
 	got, err := decode(resp.Header.Get("Content-Type"), body)
-	return err == nil && got.kind == "Status" && refusals.MatchString(got.message)
+	if err != nil || got.kind != "Status" {
+		return nil
+	}
+	return got
 }
 
 // readAll reads a body to its end, into no more memory than it is said to have; length is -1 if that is unknown.
@@ -196,6 +210,19 @@ func (w ownerWrite) what() Write {
 		return Write{Method: w.req.Method}
 	}
 	return Write{Method: w.req.Method, Resource: w.resource(), Subresource: w.info.Subresource}
+}
+
+// endsWithNamespace reports whether a creation was refused because the namespace is being deleted. Upstream's controllers take that for one that
+// was made (pkg/controller/replicaset/replica_set.go, manageReplicas) and stop at what they expect of it. So that has to stay in force: they would try to make
+// each pod again that is deleted with the namespace, again and again. resp is nil if there was no answer.
+func (w ownerWrite) endsWithNamespace(resp *http.Response) bool {
+	if resp == nil || resp.StatusCode != http.StatusForbidden || w.req.Method != http.MethodPost {
+		return false
+	}
+	status := statusOf(resp)
+	return status != nil && status.details != nil && slices.ContainsFunc(status.details.Causes, func(c metav1.StatusCause) bool {
+		return c.Type == corev1.NamespaceTerminatingCause
+	})
 }
 
 // unrecorded says that nothing waits for the write, so that upstream's expectations stay in force.

@@ -13,11 +13,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	webhookerrors "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
 	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // ending is a body that tells its end apart from its last bytes, as HTTP/2 may, and notes that it has.
@@ -101,4 +105,38 @@ func TestAWriteThatWasNotAdmittedWasNotMade(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Only a creation that is refused because the namespace is being deleted leaves upstream's expectations in force; the controller still gets the answer.
+func TestACreationThatEndsWithItsNamespace(t *testing.T) {
+	ending := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "a", errors.New("unable to create new content"))
+	ending.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	for name, tc := range map[string]struct {
+		method string
+		answer *apierrors.StatusError
+		ends   bool
+	}{
+		"a creation": {http.MethodPost, ending, true},
+		"an update":  {http.MethodPut, ending, false},
+		"a quota":    {http.MethodPost, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "a", errors.New("exceeded quota")), false},
+		"a conflict": {http.MethodPost, apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "a", errors.New("changed")), false},
+	} {
+		for contentType, codec := range map[string]runtime.Encoder{
+			runtime.ContentTypeJSON:     scheme.Codecs.LegacyCodec(metav1.SchemeGroupVersion),
+			runtime.ContentTypeProtobuf: protobuf.NewSerializer(scheme.Scheme, scheme.Scheme),
+		} {
+			t.Run(name+", "+contentType, func(t *testing.T) {
+				answer := tc.answer.ErrStatus
+				answer.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+				body, err := runtime.Encode(codec, &answer)
+				require.NoError(t, err)
+				resp := &http.Response{StatusCode: int(answer.Code), Header: http.Header{"Content-Type": {contentType}}, Body: io.NopCloser(bytes.NewReader(body))}
+				require.Equal(t, tc.ends, ownerWrite{req: &http.Request{Method: tc.method}}.endsWithNamespace(resp))
+				left, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				require.Equal(t, body, left)
+			})
+		}
+	}
+	require.False(t, ownerWrite{req: &http.Request{Method: http.MethodPost}}.endsWithNamespace(nil), "no answer")
 }

@@ -89,6 +89,28 @@ func TestWebhookIsDownForLong(t *testing.T) {
 	}
 }
 
+// An owner in a namespace that is being deleted tries to make its pods again once, and no more: upstream's controllers take the refusal for a creation, and
+// wait for that. That of StatefulSets has it tried again by its queue's backoff.
+func TestNamespaceIsDeleted(t *testing.T) {
+	for _, kind := range kinds {
+		for _, apart := range []time.Duration{10 * time.Millisecond, time.Second} {
+			t.Run(kind+" "+apart.String(), func(t *testing.T) {
+				s := schedule.Schedule{Nodes: 6, Settle: time.Minute, Owners: []schedule.Owner{{Kind: kind, Name: "owner", Replicas: 6}},
+					Steps: []schedule.Step{{At: time.Minute, Action: schedule.Ending, Target: "owner", For: 20 * time.Minute}}}
+				for i := range 6 {
+					s.Steps = append(s.Steps, schedule.Step{At: 61*time.Second + time.Duration(i)*apart, Action: schedule.DeletePod, Target: "owner"})
+				}
+				stock, ours := both(t, s)
+				owner := validate.Owners(s)[0]
+				require.Greater(t, stock.Requests[owner]["create pods"], 6)
+				if kind != "StatefulSet" {
+					require.LessOrEqual(t, ours.Requests[owner]["create pods"], stock.Requests[owner]["create pods"]+1)
+				}
+			})
+		}
+	}
+}
+
 // So is one that has a pod to delete as well, of which it cannot be proven that it may: it is not the put-off deletion that has it tried again.
 func TestQuotaRefusesWhileADeletionWaits(t *testing.T) {
 	for name, troubles := range map[string][]schedule.Step{

@@ -159,10 +159,18 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "not-admitted", Protection: "an owner does not wait for the outcome of a write that admission refused, with whatever code", File: "pkg/transport/record.go",
-			Old: "refusals.MatchString(got.message)",
-			New: "refusals.MatchString(got.message) && false",
+			Old: "refusals.MatchString(status.message)",
+			New: "refusals.MatchString(status.message) && false",
 		},
 		Package: "pkg/transport", Test: "TestAWriteThatWasNotAdmittedWasNotMade/webhook_failed",
+	},
+	{
+		Mutant: Mutant{
+			Name: "ending-namespace", Protection: "an owner whose namespace is being deleted does not try again and again to make the pods that are deleted with it", File: "pkg/transport/record.go",
+			Old: "if w.endsWithNamespace(resp) {",
+			New: "if w.endsWithNamespace(resp) && false {",
+		},
+		Package: "test/composition", Test: "TestNamespaceIsDeleted/ReplicaSet_1s",
 	},
 	{
 		Mutant: Mutant{

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
@@ -31,7 +32,7 @@ func New(server *model.Server) *Faults { return &Faults{server: server} }
 // Do begins what a step says, and has after end it. It reports whether the step is a fault.
 func (f *Faults) Do(s schedule.Step, after func(time.Duration, func())) bool {
 	switch s.Action {
-	case schedule.Refuse, schedule.Webhook, schedule.FailWrites, schedule.TimeOut, schedule.Broken, schedule.Throttle, schedule.SlowWrites, schedule.SlowReads, schedule.LostAnswer, schedule.Unprovable:
+	case schedule.Refuse, schedule.Ending, schedule.Webhook, schedule.FailWrites, schedule.TimeOut, schedule.Broken, schedule.Throttle, schedule.SlowWrites, schedule.SlowReads, schedule.LostAnswer, schedule.Unprovable:
 		f.mu.Lock()
 		f.now = append(f.now, s)
 		f.mu.Unlock()
@@ -81,6 +82,10 @@ func (f *Faults) Fate(r *model.Request) (fate model.Fate) {
 		case schedule.Refuse:
 			if createsFor(r, s.Target) {
 				fate.Refusal = model.Refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "pods are forbidden: exceeded quota", 0)
+			}
+		case schedule.Ending:
+			if createsFor(r, s.Target) {
+				fate.Refusal = model.RefuseFor(corev1.NamespaceTerminatingCause, "unable to create new content in namespace default because it is being terminated")
 			}
 		case schedule.Webhook:
 			if createsFor(r, s.Target) {

@@ -130,6 +130,13 @@ type refusal struct {
 
 func (e *refusal) Error() string { return e.Message }
 
+// RefuseFor is a refusal with 403 that has a cause.
+func RefuseFor(cause metav1.CauseType, message string) error {
+	r := Refuse(http.StatusForbidden, metav1.StatusReasonForbidden, message, 0).(*refusal)
+	r.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: cause, Message: message}}}
+	return r
+}
+
 // Refuse is an answer that the server gives in place of doing what it was asked.
 func Refuse(code int, reason metav1.StatusReason, message string, retryAfterSeconds int) error {
 	s := metav1.Status{Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message}

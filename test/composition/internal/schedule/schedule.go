@@ -31,9 +31,10 @@ const (
 	Busy      Action = "busy"       // an object of the resource Target changes N times a second for For
 )
 
-// Troubles. Target is an owner for the first two, and a resource for the others, for For.
+// Troubles. Target is an owner for the first three, and a resource for the others, for For.
 const (
 	Refuse     Action = "refuse"      // creations of the owner's pods are refused with 403
+	Ending     Action = "ending"      // creations of the owner's pods are refused with 403, as in a namespace that is being deleted
 	Webhook    Action = "webhook"     // creations of the owner's pods fail with 500
 	FailWrites Action = "fail-writes" // writes fail with 500, as of an admission webhook that is down
 	TimeOut    Action = "time-out"    // writes are answered with 500, as of an etcd that is too slow, and nobody knows what became of them
