@@ -138,7 +138,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 			})
 		case proof.Fresh():
 			s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
-			s.wakeAction(owner.Name)
+			s.wakeAgain(owner.Name)
 		default:
 			s.retry(ctx, owner.Name, resource, proof)
 		}
@@ -149,7 +149,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 	if len(open) > 0 && early == nil && time.Since(began.at) > ProofAge {
 		// What was read is now older than a proof may be.
 		s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
-		s.wakeAction(owner.Name)
+		s.wakeAgain(owner.Name)
 		began.unproven = &UnprovenError{Owner: owner.Name, Proof: replies[open[0]].proof, parked: true, again: true}
 		return began.unproven
 	}

@@ -39,6 +39,8 @@ type refusals struct {
 	owners atomic.Int32 // zero in ordinary times, in which a reconcile takes no lock
 	mu     sync.Mutex
 	of     map[types.NamespacedName]*refusal
+	// reconciles of them.
+	reconciles int
 }
 
 type refusal struct {
@@ -51,6 +53,7 @@ type refusal struct {
 	asked  bool            // it has put an action off
 	mended bool            // a write as that which failed has succeeded
 	looked time.Time       // the first reconcile since a write failed, zero if there was none
+	number int             // of the last reconcile, by the owners' together
 	woken  bool            // its action has woken it since the last reconcile began
 	caused bool            // its action has caused the last reconcile
 }
@@ -64,7 +67,7 @@ func (r *refusals) note(owner types.NamespacedName, what transport.Write) {
 		if r.of == nil {
 			r.of = map[types.NamespacedName]*refusal{}
 		}
-		of = &refusal{first: time.Now(), asked: true} // It may have put an action off before the write.
+		of = &refusal{first: time.Now(), asked: true, number: r.reconciles} // It may have put an action off before the write.
 		r.of[owner] = of
 		r.owners.Add(1)
 	}
@@ -104,6 +107,7 @@ func (r *refusals) done(owner types.NamespacedName, what transport.Write) {
 // action off.
 func (r *refusals) begin(owner types.NamespacedName) {
 	r.with(owner, func(of *refusal) {
+		r.reconciles++
 		switch {
 		case of.failed:
 			of.tries++
@@ -112,6 +116,7 @@ func (r *refusals) begin(owner types.NamespacedName) {
 			return
 		}
 		of.began, of.failed, of.asked, of.mended = time.Now(), false, false, false
+		of.number = r.reconciles
 		of.caused, of.woken = of.woken, false
 	})
 }
@@ -197,6 +202,34 @@ func (r *refusals) pauseAction(owner types.NamespacedName) (left time.Duration) 
 		}
 	})
 	return left
+}
+
+// actionFails reports whether the last write of the owner that failed is an action. The first reconcile of the owner after it changes the number.
+func (r *refusals) actionFails(owner types.NamespacedName) (number int, fails bool) {
+	r.with(owner, func(of *refusal) { number, fails = of.number, isAction(of.what) && !of.mended })
+	return number, fails
+}
+
+// wakeAgain is wakeAction for an owner whose action lacks no more than a newer reading. If its action fails, that is left to the reconcile that follows at once (see
+// UnprovenError.Again) and to the queue's backoff after it: to be woken besides, as soon as it is proven, would have it tried without any pause. Where none follows,
+// the owner is woken after the pause.
+func (s *Store) wakeAgain(owner types.NamespacedName) {
+	s.refusals.asks(owner)
+	before, fails := s.refusals.actionFails(owner)
+	if !fails {
+		s.wakeAction(owner)
+		return
+	}
+	go func() {
+		select {
+		case <-time.After(max(firstPause, s.refusals.pauseAction(owner))):
+		case <-s.ctx.Done():
+			return
+		}
+		if now, still := s.refusals.actionFails(owner); still && now == before {
+			s.wakeAction(owner)
+		}
+	}()
 }
 
 // Failed notes that a write for the owner was refused, or that its outcome is unknown.

@@ -111,6 +111,28 @@ func TestNamespaceIsDeleted(t *testing.T) {
 	}
 }
 
+// A deletion that fails is tried no more often where its cache changes all the time, and proofs take a while: each time what was read is old once it is proven.
+func TestADeletionFailsWhileWhatIsReadGoesOnChanging(t *testing.T) {
+	for _, kind := range []string{"DaemonSet", "ReplicaSet", "StatefulSet", "Job"} {
+		for _, busy := range []string{"nodes", "pods", "widgets"} {
+			t.Run(kind+" "+busy, func(t *testing.T) {
+				s := schedule.Schedule{Nodes: 3, Settle: time.Minute, Owners: []schedule.Owner{{Kind: kind, Name: "owner", Replicas: 3}}, Steps: []schedule.Step{
+					{At: 20 * time.Second, Action: schedule.SlowReads, Target: busy, Delay: 200 * time.Millisecond, For: 100 * time.Second},
+					{At: 20 * time.Second, Action: schedule.Busy, Target: busy, N: 19, For: 100 * time.Second},
+					{At: 40 * time.Second, Action: schedule.FailWrites, Target: "pods", For: time.Minute},
+					{At: 41 * time.Second, Action: schedule.Flip, Target: "owner", For: 57 * time.Second},
+				}}
+				if kind != "DaemonSet" {
+					s.Steps[3] = schedule.Step{At: 41 * time.Second, Action: schedule.Scale, Target: "owner", N: 1}
+				}
+				stock, ours := both(t, s)
+				owner := validate.Owners(s)[0]
+				require.LessOrEqual(t, ours.Requests[owner]["delete pods"], stock.Requests[owner]["delete pods"]*5/4+3)
+			})
+		}
+	}
+}
+
 // So is one that has a pod to delete as well, of which it cannot be proven that it may: it is not the put-off deletion that has it tried again.
 func TestQuotaRefusesWhileADeletionWaits(t *testing.T) {
 	for name, troubles := range map[string][]schedule.Step{

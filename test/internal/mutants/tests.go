@@ -166,6 +166,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "wake-again", Protection: "an owner whose action fails is not woken for it besides its queue's backoff, each time that what it had read was old once it was proven", File: "pkg/consistencystore/refused.go",
+			Old: "	if !fails {\n		s.wakeAction(owner)",
+			New: "	if !fails || true {\n		s.wakeAction(owner)",
+		},
+		Package: "test/composition", Test: "TestADeletionFailsWhileWhatIsReadGoesOnChanging/DaemonSet_nodes",
+	},
+	{
+		Mutant: Mutant{
 			Name: "ending-namespace", Protection: "an owner whose namespace is being deleted does not try again and again to make the pods that are deleted with it", File: "pkg/transport/record.go",
 			Old: "if w.endsWithNamespace(resp) {",
 			New: "if w.endsWithNamespace(resp) && false {",
