@@ -39,7 +39,7 @@ type refusals struct {
 	owners atomic.Int32 // zero in ordinary times, in which a reconcile takes no lock
 	mu     sync.Mutex
 	of     map[types.NamespacedName]*refusal
-	// reconciles of them.
+	// reconciles counts those of all these owners.
 	reconciles int
 }
 
@@ -53,7 +53,7 @@ type refusal struct {
 	asked  bool            // it has put an action off
 	mended bool            // a write as that which failed has succeeded
 	looked time.Time       // the first reconcile since a write failed, zero if there was none
-	number int             // of the last reconcile, by the owners' together
+	number int             // what reconciles was when the last one began, so that another one can be told from it
 	woken  bool            // its action has woken it since the last reconcile began
 	caused bool            // its action has caused the last reconcile
 }
@@ -204,15 +204,15 @@ func (r *refusals) pauseAction(owner types.NamespacedName) (left time.Duration) 
 	return left
 }
 
-// actionFails reports whether the last write of the owner that failed is an action. The first reconcile of the owner after it changes the number.
+// actionFails reports whether the last write of the owner that failed is an action. The number is another one as soon as the owner is reconciled again.
 func (r *refusals) actionFails(owner types.NamespacedName) (number int, fails bool) {
 	r.with(owner, func(of *refusal) { number, fails = of.number, isAction(of.what) && !of.mended })
 	return number, fails
 }
 
-// wakeAgain is wakeAction for an owner whose action lacks no more than a newer reading. If its action fails, that is left to the reconcile that follows at once (see
-// UnprovenError.Again) and to the queue's backoff after it: to be woken besides, as soon as it is proven, would have it tried without any pause. Where none follows,
-// the owner is woken after the pause.
+// wakeAgain is wakeAction for an owner whose action needs no more than that the owner is read again. If a try of the action has failed, the owner is left to the reconcile
+// that follows at once (see UnprovenError.Again) and to the queue's backoff after it: woken besides, it would try again without any pause. Where no reconcile follows, it is
+// woken after the pause.
 func (s *Store) wakeAgain(owner types.NamespacedName) {
 	s.refusals.asks(owner)
 	before, fails := s.refusals.actionFails(owner)

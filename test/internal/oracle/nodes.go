@@ -176,9 +176,9 @@ func changes(t *truth.Recorder, visit func(before, after truth.Event)) {
 	}
 }
 
-// nodesWronged looks for nodes marked not Ready, or tainted for it, though they were alive. One that was marked rightly may be tainted. A node that says itself that it is
-// not Ready, or has said nothing yet, or did so when the request was decided on, may be tainted for that. One that may be dead, but
-// is Ready again, may be so no longer than an action may rest on what was so before.
+// nodesWronged looks for nodes marked not Ready, or tainted for it, though they were alive. One that was marked rightly may be
+// tainted. A node that says itself that it is not Ready, or has said nothing yet, or did so when the request was decided on, may be
+// tainted for that. One that may be dead, but is Ready again, may be so no longer than an action may rest on what was so before.
 func nodesWronged(t *truth.Recorder, a *arrivals, deaths Deaths) []Violation {
 	var out []Violation
 	notReady, ready := map[types.UID]time.Time{}, map[types.UID]time.Time{}
