@@ -26,6 +26,7 @@ type seamStore interface {
 	consistency.LiveReadStore
 	consistency.LiveNodesStore
 	consistency.LaggingStore
+	consistency.ListsStore
 	consistency.EvictionGuardStore
 	consistency.DeviceEvictionGuardStore
 }

@@ -151,3 +151,37 @@ func TestQuotaThatCannotBeWrittenWhileProofsAreSlow(t *testing.T) {
 	require.InDelta(t, event, until[arms.Stock], float64(time.Second))
 	require.LessOrEqual(t, until[arms.Ours], event+15*time.Second)
 }
+
+// A pod that is made and ends, or is deleted, while the cache of pods is stale frees its room once the cache has caught up. Upstream recalculates no
+// quota for a pod that is new, so where a relist shows no pod, or one that has ended already, stock frees it up to 5 min later. Ours relists where
+// stock does not, too: it ends a stalled watch.
+func TestQuotaOfPodsThatAListSkips(t *testing.T) {
+	const from, length = 6 * time.Second, time.Minute // Its user makes the pods after 10 s.
+	ended, deleted := schedule.Step{Action: schedule.EndPods, N: 2}, schedule.Step{Action: schedule.Keep, N: 0}
+	for name, h := range map[string]struct {
+		then    schedule.Step
+		expires bool // the watches end with 410 meanwhile
+	}{
+		"ended":                         {ended, false},
+		"ended, and stock relists, too": {ended, true},
+		"deleted, and stock relists":    {deleted, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h.then.At, h.then.Target = 20*time.Second, tenant
+			s := schedule.Schedule{Nodes: 2, Monitor: true, Settle: 3 * time.Minute, Tenants: []schedule.Tenant{{Name: tenant, Pods: 2, Hard: 3}},
+				Steps: []schedule.Step{{At: from, Action: schedule.Hold, Target: "pods", For: length}, h.then}}
+			if h.expires {
+				s.Steps = append(s.Steps, schedule.Step{At: 25 * time.Second, Action: schedule.Expire, Target: "pods"})
+			}
+			stock, ours := both(t, s)
+			freed := func(r validate.Record) time.Duration {
+				withheld := r.Withheld[schedule.Value{Kind: schedule.QuotaValue, Namespace: tenant, Name: tenant, Of: "pods"}]
+				require.NotEmpty(t, withheld)
+				last := withheld[len(withheld)-1]
+				return last.From + last.For
+			}
+			require.Equal(t, h.expires, freed(stock) >= s.End()+s.Settle, "stock freed the room after %s", freed(stock))
+			require.LessOrEqual(t, freed(ours), from+length+2*time.Second)
+		})
+	}
+}

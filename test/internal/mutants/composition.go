@@ -77,10 +77,10 @@ func composition() []Tested {
 			Old: "append(resources, dc.scaledBy(pdb)...)",
 			New: "append(resources, scaleGroupResources...)",
 		}},
-		{Package: compositionTests, Test: "TestRegressions/replaced-while-held.json", Mutant: Mutant{
-			Name: "replaced-quota", Protection: "a quota is recalculated if a relist shows another object under a name", File: controllers + "resourcequota/prove.go",
-			Old: "return replaced(oldObj, newObj) || filter != nil",
-			New: "return filter != nil",
+		{Package: compositionTests, Test: "TestQuotaOfPodsThatAListSkips/ended", Mutant: Mutant{
+			Name: "list-quota", Protection: "the quotas of a resource are recalculated after a relist of it", File: controllers + "resourcequota/resource_quota_monitor.go",
+			Old: "		handlers.BookmarkFunc = qm.follow(ctx, resource, shared)\n",
+			New: "		qm.follow(ctx, resource, shared)\n",
 		}},
 		{Mutant: mustFind("start-proof"), Package: compositionTests, Test: "TestRestartOnAnAPIServerThatLags/ReplicaSet,_pods"},
 		{Mutant: mustFind("own-writes"), Package: compositionTests, Test: "TestAutoscalerWaitsForItsOwnWrites"},

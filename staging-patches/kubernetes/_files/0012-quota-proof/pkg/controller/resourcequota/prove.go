@@ -12,7 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/informers"
@@ -31,36 +31,21 @@ func (rq *Controller) newConsistencyStore() consistencyutil.ConsistencyStore {
 	return store
 }
 
-// protect has the store told of the caches, and quotas recalculated for what a relist shows to have been replaced under its name:
-// it is not told as a deletion then, as it would be by the watch that may have been ended for the relist.
-func (qm *QuotaMonitor) protect(store consistencyutil.ConsistencyStore) {
-	qm.consistencyStore = store
-	if !consistencyutil.Proves(store) {
-		return
+// follow tells the store of the cache by which objects of the resource are counted, and returns the BookmarkFunc of the event handler of that resource.
+// After a relist all quotas of the resource are recalculated: no event has told of an object that was made and deleted since the last one,
+// and that of one that was made and ended, or that took the name of another, has upstream recalculate nothing.
+func (qm *QuotaMonitor) follow(ctx context.Context, resource schema.GroupVersionResource, shared informers.GenericInformer) (bookmark func(resourceVersion string)) {
+	cache := shared.Informer().GetStore()
+	consistencyutil.Follow(qm.consistencyStore, resource.GroupResource(), cache)
+	if resource.GroupResource() == resourceClaims && qm.consistencyStore != nil {
+		// The registry has an informer of them, and counts by what its event handler keeps of them.
+		if classes, err := qm.informerFactory.ForResource(resourceapi.SchemeGroupVersion.WithResource(deviceClasses.Resource)); err == nil {
+			consistencyutil.Follow(qm.consistencyStore, deviceClasses, consistencyutil.Handled(classes.Informer()))
+		}
 	}
-	filter := qm.updateFilter
-	qm.updateFilter = func(resource schema.GroupVersionResource, oldObj, newObj interface{}) bool {
-		return replaced(oldObj, newObj) || filter != nil && filter(resource, oldObj, newObj)
-	}
-}
-
-// replaced reports whether these are two objects.
-func replaced(oldObj, newObj interface{}) bool {
-	was, errWas := meta.Accessor(oldObj)
-	is, errIs := meta.Accessor(newObj)
-	return errWas == nil && errIs == nil && was.GetUID() != is.GetUID()
-}
-
-// follow tells the store of the cache by which objects of the resource are counted.
-func (qm *QuotaMonitor) follow(resource schema.GroupVersionResource, shared informers.GenericInformer) {
-	consistencyutil.Follow(qm.consistencyStore, resource.GroupResource(), shared.Informer().GetStore())
-	if resource.GroupResource() != resourceClaims || qm.consistencyStore == nil {
-		return
-	}
-	// The registry has an informer of them, and counts by what its event handler keeps of them.
-	if classes, err := qm.informerFactory.ForResource(resourceapi.SchemeGroupVersion.WithResource(deviceClasses.Resource)); err == nil {
-		consistencyutil.Follow(qm.consistencyStore, deviceClasses, consistencyutil.Handled(classes.Informer()))
-	}
+	return consistencyutil.AfterLists(qm.consistencyStore, cache, func() {
+		qm.replenishmentFunc(ctx, resource.GroupResource(), metav1.NamespaceAll)
+	})
 }
 
 // keepUnproven leaves what would fall in usage as it was, and what would be new out, unless the caches by which it was counted

@@ -61,7 +61,7 @@ func TestDeviceClassesCountAsTheirHandlerWasTold(t *testing.T) {
 	claims := resourceapi.SchemeGroupVersion.WithResource("resourceclaims")
 	shared, err := factory.ForResource(claims)
 	require.NoError(t, err)
-	qm.follow(claims, shared)
+	qm.follow(t.Context(), claims, shared)
 	require.Equal(t, map[schema.GroupResource]consistencyutil.LastSyncRVGetter{
 		resourceClaims: typed.Resource().V1().ResourceClaims().Informer().GetStore(),
 		deviceClasses:  handledCache{typed.Resource().V1().DeviceClasses().Informer().GetStore()},

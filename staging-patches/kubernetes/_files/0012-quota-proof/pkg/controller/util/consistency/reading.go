@@ -27,6 +27,10 @@ type (
 	UndecidedStore interface{ Undecided(key string) bool }
 	// HandledInformer knows up to which version its event handlers have been told; see Handled.
 	HandledInformer interface{ Handled() LastSyncRVGetter }
+	// ListsStore knows of lists that replace what a cache has; see AfterLists.
+	ListsStore interface {
+		AfterLists(cache cache.Store, do func()) (bookmark func(resourceVersion string))
+	}
 	// WritingPass is a pass that Wrote tells.
 	WritingPass interface{ Wrote(failed bool) }
 )
@@ -45,6 +49,15 @@ func Handled(informer cache.SharedIndexInformer) LastSyncRVGetter {
 		return i.Handled()
 	}
 	return informer.GetStore()
+}
+
+// AfterLists returns the BookmarkFunc of an event handler that calls do once the handler has been told all of a list that replaced what the cache had: of
+// what was made and gone in between, or changed, it was told nothing. It is nil if the store cannot tell.
+func AfterLists(store ConsistencyStore, cache cache.Store, do func()) (bookmark func(resourceVersion string)) {
+	if s, ok := store.(ListsStore); ok {
+		return s.AfterLists(cache, do)
+	}
+	return nil
 }
 
 // WithReading has ProvePass ask the store about what is read from its caches after this call, for the object with this key
