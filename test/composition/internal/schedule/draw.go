@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"k8s.io/kubernetes/pkg/controller"
 )
 
 // kinds of owners, and the resource of each.
@@ -80,6 +82,7 @@ func Draw(seed uint64) Schedule {
 	d.deployments()
 	d.late(d.resource)
 	d.failing(d.published)
+	d.ending()
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }
@@ -141,6 +144,19 @@ func (d *draw) failing(resource func() string) {
 	}
 	for range 1 + d.IntN(2) {
 		d.add(Step{Action: FailWrites, Target: resource(), For: d.often(10*time.Second, 5*time.Minute)})
+	}
+}
+
+// ending has an owner's pods deleted while its namespace is, in every eighth seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+func (d *draw) ending() {
+	d.Rand = rand.New(rand.NewPCG(d.Seed, 11))
+	if d.IntN(8) > 0 {
+		return
+	}
+	d.refusal(Ending)
+	last := d.Steps[len(d.Steps)-2]
+	for range d.IntN(5) {
+		d.Steps = append(d.Steps, Step{At: last.At + d.between(0, last.For), Action: DeletePod, Target: last.Target, N: d.IntN(5)})
 	}
 }
 
@@ -295,8 +311,14 @@ func (s Schedule) Touched(o Owner) time.Duration {
 		sum += 10 * time.Second // A quota may refuse its pods, and chance decides when it is tried again.
 	}
 	for _, step := range s.Steps {
-		if (step.Action == Refuse || step.Action == Webhook) && step.Target == o.Name {
+		if step.Target != o.Name {
+			continue
+		}
+		switch step.Action {
+		case Refuse, Webhook:
 			sum += step.For
+		case Ending:
+			sum += step.For + controller.ExpectationsTimeout
 		}
 	}
 	return sum
