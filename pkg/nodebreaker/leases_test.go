@@ -206,3 +206,26 @@ func TestAPassDoesNotWaitForASlowList(t *testing.T) {
 		})
 	})
 }
+
+// While the breaker is open a node's silence counts from the time in its lease, by which the dead are found as fast as with a good cache, though lists are up to
+// 10 s apart. Where the write of its last heartbeat took long, it is marked that much earlier than on stock.
+func TestSilenceCountsFromTheTimeOfTheLease(t *testing.T) {
+	const last, takes = 92 * time.Second, 9 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		began := time.Now()
+		l := run(t, s, 2, map[int]time.Duration{1: last - takes}, 4*time.Minute, func(now time.Duration) {
+			switch now {
+			case time.Minute:
+				s.freeze(true)
+			case last:
+				s.renew(name(1), -takes)
+			}
+		})
+		require.True(t, l.opened)
+		require.True(t, l.nodes[name(0)].markedAt.IsZero())
+		marked := l.nodes[name(1)].markedAt.Sub(began)
+		require.GreaterOrEqual(t, marked, last-takes+grace)
+		require.Less(t, marked, last+grace)
+	})
+}
