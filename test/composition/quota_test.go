@@ -101,6 +101,38 @@ func TestWhatIsBeingMadeStaysCharged(t *testing.T) {
 	}
 }
 
+// A quota that falls because a pod is deleted takes back the charge for one that is being made. Stock notices up to 5 min later, and lets in one more until then.
+func TestQuotaFallsWhileAPodIsMade(t *testing.T) {
+	for arm, noticed := range map[arms.Arm]bool{arms.Stock: false, arms.Ours: true} {
+		t.Run(string(arm), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server, _, _, _ := start(t, arm, schedule.Schedule{Nodes: 1, Tenants: []schedule.Tenant{{Name: tenant, Pods: 4, Hard: 100}}})
+				used := func() (n, pods int64) {
+					server.Look(func(truth model.Truth) {
+						used := quotaOf(truth).Used[corev1.ResourcePods]
+						n, pods = used.Value(), int64(podsOf(truth, func(*corev1.Pod) bool { return true }))
+					})
+					return n, pods
+				}
+				time.Sleep(time.Minute)
+				n, pods := used()
+				require.Equal(t, pods, n)
+				require.True(t, model.Change(server, model.Quotas, tenant, tenant, func(q *corev1.ResourceQuota) {
+					q.Status.Used[corev1.ResourcePods] = *resource.NewQuantity(n+1, resource.DecimalSI)
+				}))
+				server.Delete(model.Pods, tenant, "pod-0", new(int64(0)))
+				time.Sleep(200 * time.Millisecond)
+				server.Create(model.Pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "late"}})
+				n, pods = used()
+				require.Equal(t, pods-1, n, "the charge is taken back")
+				time.Sleep(2 * time.Second)
+				n, pods = used()
+				require.Equal(t, noticed, n == pods, "%d used, %d pods", n, pods)
+			})
+		})
+	}
+}
+
 // What a budget allowed before the cache of pods became stale stays allowed until the budget is looked at again, as on stock.
 func TestEvictionsStayAllowedWhilePodsAreNotSeen(t *testing.T) {
 	const held = time.Minute

@@ -223,6 +223,11 @@ func composition() []Tested {
 			Old: "	rq.countAgain(resourceQuota, usage, first)\n",
 			New: "",
 		}},
+		{Package: compositionTests, Test: "TestQuotaFallsWhileAPodIsMade/ours", Mutant: Mutant{
+			Name: "count-fall-quota", Protection: "a quota is counted once more soon after a value of it fell", File: controllers + "resourcequota/prove.go",
+			Old: "			rises, falls = true, true\n",
+			New: "			rises, falls = true, !known\n",
+		}},
 		{Package: compositionTests, Test: "TestWhatIsBeingMadeStaysCharged/ours", Mutant: Mutant{
 			Name: "short-quota", Protection: "a new quota is recalculated soon after only if there are more objects than it says", File: controllers + "resourcequota/prove.go",
 			Old: "quota.LessThanOrEqual(now, q.Status.Used); !enough {",

@@ -108,6 +108,8 @@ type Judge struct {
 	// tolerate, beats when a node renewed its lease.
 	surplus map[string]time.Time
 	was     map[model.Owner]state
+	// filled is when a ReplicaSet was told to have pods, which it was to have none of before.
+	filled  map[types.UID]time.Time
 	tainted map[string]time.Time
 	beats   map[string][]time.Time
 	// evicting is when the first write of a pod's eviction was sent; slow are an owner's slow requests.
@@ -155,7 +157,7 @@ func New(s schedule.Schedule) *Judge {
 		collections: collections{families: s.Families, garbage: map[string]time.Time{}, lingering: map[string]time.Time{}, orphans: map[types.UID]map[types.UID]bool{}, blocking: map[types.UID]map[types.UID]bool{}},
 		services:    services{schedule: s, missing: map[model.Owner]time.Time{}, stray: map[model.Owner]time.Time{}, ready: map[types.UID]time.Time{}, gone: map[string]bool{}, lacked: map[model.Owner]map[types.UID]time.Time{}},
 		untold:      map[model.Owner]time.Time{}, undone: map[model.Owner]time.Time{}, excess: map[model.Owner]time.Time{}, surplus: map[string]time.Time{}, was: map[model.Owner]state{},
-		tainted: map[string]time.Time{}, beats: map[string][]time.Time{}, evicting: map[string]time.Time{}, slow: map[model.Owner]chain{}, failures: map[model.Owner]int{}, suspended: map[string]time.Time{}, gone: map[types.UID]time.Time{}, throttled: map[model.Owner]time.Time{},
+		tainted: map[string]time.Time{}, beats: map[string][]time.Time{}, evicting: map[string]time.Time{}, slow: map[model.Owner]chain{}, failures: map[model.Owner]int{}, suspended: map[string]time.Time{}, gone: map[types.UID]time.Time{}, filled: map[types.UID]time.Time{}, throttled: map[model.Owner]time.Time{},
 	}
 }
 
@@ -238,6 +240,8 @@ func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Obj
 		j.beats[now.GetName()] = append(j.beats[now.GetName()], at)
 	case r == model.Nodes && now != nil:
 		j.node(old, now.(*corev1.Node), at)
+	case r == model.ReplicaSets && now != nil && wants(now) > 0 && wants(old) == 0:
+		j.filled[now.GetUID()] = at
 	}
 	j.judgeRun(truth, r, old, now, at)
 	j.judgeServices(truth, r, old, now, at)
@@ -257,6 +261,14 @@ func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Obj
 			j.judgeRevisions(truth, o, now, at)
 		}
 	}
+}
+
+// wants is how many pods a ReplicaSet is to have; none if there is no such set.
+func wants(object model.Object) int32 {
+	if rs, ok := object.(*appsv1.ReplicaSet); ok && rs != nil {
+		return *rs.Spec.Replicas
+	}
+	return 0
 }
 
 // sameForPods says that the same pods belong on a node as before.
@@ -305,7 +317,7 @@ func leave[K comparable](since map[K]time.Time, spans map[K][]Span, o K, at, beg
 }
 
 // judgeRevisions judges a pod that was made of a Deployment that recreates. Pods of another ReplicaSet that are no older than proofs may be
-// do not count, nor those that its controller made while it was told to have none.
+// do not count, nor those that were made after the pod's own ReplicaSet was told to have pods: their controller had decided on them before.
 func (j *Judge) judgeRevisions(truth model.Truth, o model.Owner, made model.Object, at time.Time) {
 	d, ok := truth.Get(model.Deployments, o.Namespace, o.Name).(*appsv1.Deployment)
 	ref := metav1.GetControllerOfNoCopy(made)
@@ -319,7 +331,8 @@ func (j *Judge) judgeRevisions(truth model.Truth, o model.Owner, made model.Obje
 	}
 	for _, rs := range sets {
 		for _, p := range podsOf(truth, rs) {
-			if rs.GetUID() != ref.UID && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed && at.Sub(p.CreationTimestamp.Time) > proofAge {
+			if rs.GetUID() != ref.UID && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed &&
+				at.Sub(p.CreationTimestamp.Time) > proofAge && !p.CreationTimestamp.After(j.filled[ref.UID]) {
 				j.unjustified("revisions", "at %s pod %s of %s beside %s, made %s before", at.Sub(j.began).Round(time.Millisecond), made.GetName(), o, p.Name, at.Sub(p.CreationTimestamp.Time))
 				return
 			}

@@ -21,7 +21,7 @@ import (
 	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
-// countedAgain is how long after its first publication a value is counted once more.
+// countedAgain is how long after its first publication, or its fall, a value is counted once more.
 const countedAgain = time.Second
 
 // newConsistencyStore puts the quotas whose values wait back on the queue.
@@ -52,7 +52,7 @@ func (qm *QuotaMonitor) follow(ctx context.Context, resource schema.GroupVersion
 // are proven fresh. Each value is proven by itself. later is true if nothing but a newer reading is wanted, for which the quota is back
 // on the queue, and there is nothing to publish before.
 func (rq *Controller) keepUnproven(ctx context.Context, resourceQuota *v1.ResourceQuota, usage v1.ResourceList) (later bool) {
-	rises, waits := false, false
+	rises, falls, waits := false, false, false
 	var first []v1.ResourceName
 	for name, value := range usage {
 		old, known := resourceQuota.Status.Used[name]
@@ -67,7 +67,7 @@ func (rq *Controller) keepUnproven(ctx context.Context, resourceQuota *v1.Resour
 		err := prove(ctx, string(name), rq.countedBy(name)...)
 		switch {
 		case err == nil:
-			rises = true
+			rises, falls = true, true
 			if !known {
 				first = append(first, name)
 			}
@@ -82,23 +82,33 @@ func (rq *Controller) keepUnproven(ctx context.Context, resourceQuota *v1.Resour
 			delete(usage, name)
 		}
 	}
-	rq.countAgain(resourceQuota, usage, first)
+	if falls {
+		rq.countAgain(resourceQuota, usage, first)
+	}
 	return waits && !rises
 }
 
 // countAgain counts what is published for the first time once more now, as the proof took time, and has the quota recalculated soon after
-// if there are more objects than it says. Until its first value is published the apiserver lets in what it does not charge, and no quota
-// is recalculated for an object that is made.
+// if there are more objects than it says. Until its first value is published the apiserver lets in what it does not charge; and a value that falls takes
+// back the charge for an object that is being made. No quota is recalculated for one that is made.
 func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.ResourceList, first []v1.ResourceName) {
-	if len(first) == 0 || !consistencyutil.Proves(rq.consistencyStore) {
+	if !consistencyutil.Proves(rq.consistencyStore) {
 		return
 	}
-	spec := resourceQuota.Spec
-	// What could not be counted is left as it was counted before.
-	now, _ := quota.CalculateUsage(resourceQuota.Namespace, spec.Scopes, spec.Hard, rq.registry, spec.ScopeSelector)
-	maps.Copy(usage, quota.Mask(now, first))
+	if len(first) > 0 {
+		spec := resourceQuota.Spec
+		// What could not be counted is left as it was counted before.
+		now, _ := quota.CalculateUsage(resourceQuota.Namespace, spec.Scopes, spec.Hard, rq.registry, spec.ScopeSelector)
+		maps.Copy(usage, quota.Mask(now, first))
+	}
 	// A retry would come in the place of what was to be added to the queue later.
-	time.AfterFunc(countedAgain, func() { rq.addIfShort(resourceQuota) })
+	again := time.AfterFunc(countedAgain, func() {
+		rq.countedSoon.Delete(resourceQuota.UID)
+		rq.addIfShort(resourceQuota)
+	})
+	if before, soon := rq.countedSoon.Swap(resourceQuota.UID, again); soon {
+		before.(*time.Timer).Stop() // What it would have found this calculation has found.
+	}
 }
 
 // addIfShort has the quota recalculated if it says less than there is. It says more while an object is made, which is charged first: that
