@@ -27,6 +27,8 @@ const (
 	briefly = 100 * time.Millisecond
 	// slowFor is for how long proofs count as slow after a worker has waited for one that did not come.
 	slowFor = time.Second
+	// sparedRetry is after how long an object that was spared a try comes back for the first time, each further time after twice as long, up to longestPause.
+	sparedRetry = 16 * time.Second
 )
 
 // cronJob is the controller whose Jobs are all due at the same moment, and only shortly after it.
@@ -113,7 +115,7 @@ func (s *Store) Reading(key string) consistency.Pass {
 		if !f.woken {
 			f.asked = time.Now()
 		}
-		f.since, f.left, f.woken = false, false, false
+		f.since, f.left, f.caused, f.woken = false, false, f.woken, false
 	}
 	of := s.waiting[key]
 	ahead := slices.Collect(maps.Keys(of))
@@ -212,10 +214,14 @@ type failure struct {
 	// tries are the readings in a row that had one, but for those that could do no more than wait, and at is when the last had its.
 	tries int
 	at    time.Time
-	// woken says that a value has woken the object since it was last read, and asked is the last reading that no value caused: the queue's
-	// backoff or an event did, and upstream would try then.
-	woken bool
-	asked time.Time
+	// woken says that a value has woken the object since it was last read, caused that one has caused that reading, and asked is the last one that no value
+	// caused: the queue's backoff or an event did, and upstream would try then.
+	woken, caused bool
+	asked         time.Time
+	// spared is more than zero if an event had the object read, and all that would have been written waited: upstream would have tried, or found nothing to
+	// write, and its queue would have forgotten the failures. So the object comes back that long after its last failure, unless pending says that it will.
+	spared  time.Duration
+	pending bool
 }
 
 // fails notes that a write of the object with this key has failed. mu must be held.
@@ -233,6 +239,34 @@ func (s *Store) fails(key string) {
 		f.tries++
 	}
 	f.at = time.Now()
+	if f.spared > 0 && !f.pending {
+		f.pending = true
+		go s.makeUp(key, f)
+	}
+}
+
+// makeUp brings an object back that was spared a try: its queue has kept the failures, and its backoff may be a quarter of an hour.
+func (s *Store) makeUp(key string, f *failure) {
+	s.mu.Lock()
+	after := f.spared
+	s.mu.Unlock()
+	for left := after; left > 0; {
+		select {
+		case <-time.After(left):
+		case <-s.ctx.Done():
+			return
+		}
+		s.mu.Lock()
+		left = time.Until(f.at.Add(after))
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	add, fails := s.add, s.failed[key] == f
+	f.spared, f.pending = min(2*after, longestPause), false
+	s.mu.Unlock()
+	if fails && add != nil {
+		add(key)
+	}
 }
 
 // pauses is for how long the value must not wake its object yet, proven or not, as a write of the object has failed: until the queue's backoff is over, or
@@ -273,6 +307,9 @@ func (s *Store) Undecided(key string) bool {
 	undecided := slices.Contains(slices.Collect(maps.Values(s.waiting[key])), true)
 	f := s.failed[key]
 	ends := f != nil && (f.since || !undecided) // Else the controller does not ignore the failure: it has yet to try again.
+	if f != nil && !ends && !f.caused {
+		f.spared = sparedRetry
+	}
 	s.mu.Unlock()
 	if ends {
 		s.wakeLeft(key)

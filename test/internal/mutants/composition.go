@@ -139,6 +139,11 @@ func composition() []Tested {
 			Old: "	Forget(d.store, key, func(key string) { d.Gone(key); forget(key) })",
 			New: "	forget(key)",
 		}},
+		{Package: compositionTests, Test: "TestRegressions/budget-that-fails-while-a-pod-flaps.json", Mutant: Mutant{
+			Name: "make-up", Protection: "an object whose writes fail comes back soon where its queue was not told to forget failures that stock's may forget", File: "pkg/consistencystore/reading.go",
+			Old: "		f.spared = sparedRetry\n",
+			New: "",
+		}},
 		{Package: compositionTests, Test: "TestRegressions/quota-fails-while-values-wait.json", Mutant: Mutant{
 			Name: "backoff-values", Protection: "a value that has waited does not try a write again before its queue's backoff does", File: "pkg/consistencystore/store.go",
 			Old: "if !leave {",
