@@ -6,9 +6,11 @@ package validate
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	jobutil "k8s.io/kubernetes/pkg/controller/job/util"
 
@@ -20,6 +22,8 @@ import (
 const (
 	// provenBefore is how long before a decision its proof may have been made.
 	provenBefore = 2 * time.Second
+	// unprovenMost is for how long a run waits at most where its CronJob can neither be proven nor read live.
+	unprovenMost = 30 * time.Second
 	// perRun is how many requests of one kind a run takes that stock does not make.
 	perRun = 5
 )
@@ -58,6 +62,9 @@ func (j *Judge) judgeRun(truth model.Truth, r *model.Resource, old, now model.Ob
 	if first, is := j.throttled[owner]; is && first.Add(-j.decided-provenBefore).Before(since) {
 		since = first.Add(-j.decided - provenBefore)
 	}
+	if j.refused(at) {
+		since = since.Add(-unprovenMost)
+	}
 	due, err := time.Parse(time.RFC3339, now.GetAnnotations()[batchv1.CronJobScheduledTimestampAnnotation])
 	if err != nil {
 		panic(err)
@@ -85,14 +92,26 @@ func (j *Judge) judgeRun(truth model.Truth, r *model.Resource, old, now model.Ob
 	}
 	if ok && cronJob.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent {
 		for _, o := range truth.Owned(model.Jobs, owner) {
-			// What others make does not count for upstream.
-			if other := o.(*batchv1.Job); other.UID != now.GetUID() && isRun(other) && !jobutil.IsJobFinished(other) {
+			// What others make does not count for upstream, nor what the status has not, which may not be taken for a while.
+			if other := o.(*batchv1.Job); other.UID != now.GetUID() && isRun(other) && !jobutil.IsJobFinished(other) && noted(cronJob, other) {
 				j.unjustified("run", "at %s %s runs beside %s, which it forbids", late, owner, other.Name)
 				return
 			}
 		}
 	}
 	runs[due.Sub(j.began)] = late
+}
+
+// refused says that CronJobs could neither be proven nor read live for a while up to now. Upstream goes on after some time, and so does ours.
+func (j *Judge) refused(at time.Time) bool {
+	return slices.ContainsFunc(j.refusals, func(s schedule.Step) bool {
+		return s.Target == model.CronJobs.GroupVersionResource.Resource && !at.Before(j.began.Add(s.At)) && at.Before(j.began.Add(s.At+s.For+unprovenMost))
+	})
+}
+
+// noted says that the CronJob's status has the Job.
+func noted(cronJob *batchv1.CronJob, job *batchv1.Job) bool {
+	return slices.ContainsFunc(cronJob.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job.UID })
 }
 
 // throttle notes since when the requests that make a CronJob's Jobs are answered with 429.

@@ -97,6 +97,8 @@ type Record struct {
 type Judge struct {
 	// decided is how long before it was sent a write may have been decided.
 	decided time.Duration
+	// refusals are the steps of the schedule that have reads of a resource refused.
+	refusals []schedule.Step
 
 	mu     sync.Mutex
 	began  time.Time
@@ -137,14 +139,18 @@ func New(s schedule.Schedule) *Judge {
 	if s.QPS > 0 {
 		decided += time.Duration(atLimiter) * time.Second / time.Duration(s.QPS)
 	}
+	var refusals []schedule.Step
 	for _, step := range s.Steps {
-		if step.Action == schedule.Late {
+		switch step.Action {
+		case schedule.Throttle, schedule.Broken:
+			refusals = append(refusals, step)
+		case schedule.Late:
 			// A deletion that can be proven for no later moment is decided on what the server had when it was first put off.
 			decided = max(decided, slack+step.Delay+retryStale)
 		}
 	}
 	return &Judge{
-		began: time.Now(), owners: append(Owners(s), Targets(s)...), decided: decided, values: newValues(s),
+		began: time.Now(), owners: append(Owners(s), Targets(s)...), decided: decided, refusals: refusals, values: newValues(s),
 		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{}, Excess: map[model.Owner][]Span{}, Backoff: map[model.Owner][]Span{}, Runs: map[model.Owner]map[time.Duration]time.Duration{},
 			Ages: map[string]time.Duration{}, Unknown: map[string]int{}, Withheld: map[schedule.Value][]Span{}, Overdone: map[schedule.Value][]Span{},
 			Missing: map[model.Owner][]Span{}, Stray: map[model.Owner][]Span{}, Garbage: map[string][]Span{}, Lingering: map[string][]Span{}, Collecting: map[string]int{},
