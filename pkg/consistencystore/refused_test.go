@@ -5,6 +5,7 @@ package consistencystore
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -187,6 +188,33 @@ func TestAStatusThatFailsMeanwhileWaitsFromThenOn(t *testing.T) {
 		fails()
 		require.Equal(t, statusRetry<<8, woken())
 	})
+}
+
+// An owner whose action has failed, and needs no more than that the owner is read again, is left to the reconcile that follows at once. Where none follows, as its controller
+// returns no error, it is woken after the pause.
+func TestAnOwnerThatIsNotReadAgainIsWokenAfterThePause(t *testing.T) {
+	for _, again := range []bool{true, false} {
+		t.Run(fmt.Sprint("read again: ", again), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				reached := version("5")
+				store := newStore(rvtracker.New(rvtracker.Options{}), daemonSetStore, map[schema.GroupResource]consistency.LastSyncRVGetter{pods: &reached})
+				store.ctx = t.Context()
+				woken := 0
+				store.OnReady(func(string) { woken++ })
+				require.NoError(t, store.EnsureReady(setOwner))
+				store.Failed(setOwner, transport.Write{Method: http.MethodDelete, Resource: pods})
+				store.wakeAgain(setOwner)
+				if again {
+					require.NoError(t, store.EnsureReady(setOwner))
+				}
+				time.Sleep(firstPause - time.Millisecond)
+				require.Zero(t, woken)
+				time.Sleep(time.Millisecond)
+				synctest.Wait()
+				require.Equal(t, !again, woken == 1)
+			})
+		})
+	}
 }
 
 var (
