@@ -218,10 +218,9 @@ type failure struct {
 	// caused: the queue's backoff or an event did, and upstream would try then.
 	woken, caused bool
 	asked         time.Time
-	// spared is more than zero if an event had the object read, and all that would have been written waited: upstream would have tried, or found nothing to
-	// write, and its queue would have forgotten the failures. So the object comes back that long after its last failure, unless pending says that it will.
-	spared  time.Duration
-	pending bool
+	// spared brings the object back once an event had it read, and all that would have been written waited: upstream would have tried, or found nothing to
+	// write, and its queue would have forgotten the failures. Ours has kept them, and its backoff may be a quarter of an hour.
+	spared comeback
 }
 
 // fails notes that a write of the object with this key has failed. mu must be held.
@@ -239,34 +238,17 @@ func (s *Store) fails(key string) {
 		f.tries++
 	}
 	f.at = time.Now()
-	if f.spared > 0 && !f.pending {
-		f.pending = true
-		go s.makeUp(key, f)
+	if f.spared.after == 0 {
+		return
 	}
-}
-
-// makeUp brings an object back that was spared a try: its queue has kept the failures, and its backoff may be a quarter of an hour.
-func (s *Store) makeUp(key string, f *failure) {
-	s.mu.Lock()
-	after := f.spared
-	s.mu.Unlock()
-	for left := after; left > 0; {
-		select {
-		case <-time.After(left):
-		case <-s.ctx.Done():
-			return
-		}
+	s.comeBack(&f.spared, func() {
 		s.mu.Lock()
-		left = time.Until(f.at.Add(after))
+		add, fails := s.add, s.failed[key] == f
 		s.mu.Unlock()
-	}
-	s.mu.Lock()
-	add, fails := s.add, s.failed[key] == f
-	f.spared, f.pending = min(2*after, longestPause), false
-	s.mu.Unlock()
-	if fails && add != nil {
-		add(key)
-	}
+		if fails && add != nil {
+			add(key)
+		}
+	})
 }
 
 // pauses is for how long the value must not wake its object yet, proven or not, as a write of the object has failed: until the queue's backoff is over, or
@@ -308,7 +290,7 @@ func (s *Store) Undecided(key string) bool {
 	f := s.failed[key]
 	ends := f != nil && (f.since || !undecided) // Else the controller does not ignore the failure: it has yet to try again.
 	if f != nil && !ends && !f.caused {
-		f.spared = sparedRetry
+		f.spared.after = sparedRetry
 	}
 	s.mu.Unlock()
 	if ends {

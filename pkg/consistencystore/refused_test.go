@@ -229,7 +229,7 @@ func whileAnActionWaits(t *testing.T, f func(store *Store, fails func(), woken f
 	synctest.Test(t, func(t *testing.T) {
 		reached := version("5")
 		store := newStore(rvtracker.New(rvtracker.Options{}), daemonSetStore, map[schema.GroupResource]consistency.LastSyncRVGetter{pods: &reached})
-		store.ctx, store.prover, store.statuses = t.Context(), &script{nodes: down, release: make(chan struct{})}, map[types.NamespacedName]*statusTries{}
+		store.ctx, store.prover, store.statuses = t.Context(), &script{nodes: down, release: make(chan struct{})}, map[types.NamespacedName]*comeback{}
 		queue := make(chan string, 9)
 		store.OnReady(func(key string) { queue <- key })
 		proven, prove := context.WithCancel(t.Context())

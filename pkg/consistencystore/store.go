@@ -76,7 +76,7 @@ type Store struct {
 	// period is that of passes of which none is made early for a look that is in vain, 0 if there are no such.
 	period time.Duration
 	// statuses are the tries of statuses that could not be written while an action of their owner waits; nil: the controller's queue tries them.
-	statuses map[types.NamespacedName]*statusTries
+	statuses map[types.NamespacedName]*comeback
 	// retrying are the owners that come back for an action that has failed though it was proven.
 	retrying map[types.NamespacedName]*hold
 	// unsettled are the owners' writes of unknown outcome.

@@ -100,7 +100,7 @@ func (t *Term) New(ctx context.Context, controller string, stores map[schema.Gro
 	}
 	switch controller {
 	case daemonSetStore, statefulSetStore:
-		s.statuses = map[types.NamespacedName]*statusTries{}
+		s.statuses = map[types.NamespacedName]*comeback{}
 	case cronJob:
 		s.brief = true
 		livereads.InitReads(controller, batchv1.Resource("cronjobs"))

@@ -326,8 +326,8 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "status-meanwhile", Protection: "a status that fails while it waits for its next try waits from then on", File: "pkg/consistencystore/status.go",
-			Old: "left = time.Until(tries.at.Add(after))",
+			Name: "status-meanwhile", Protection: "a status that fails while it waits for its next try waits from then on", File: "pkg/consistencystore/comeback.go",
+			Old: "left = time.Until(c.at.Add(after))",
 			New: "left = 0",
 		},
 		Package: "pkg/consistencystore", Test: "TestAStatusThatFailsMeanwhileWaitsFromThenOn",
