@@ -102,13 +102,7 @@ func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.Resou
 		maps.Copy(usage, quota.Mask(now, first))
 	}
 	// A retry would come in the place of what was to be added to the queue later.
-	again := time.AfterFunc(countedAgain, func() {
-		rq.countedSoon.Delete(resourceQuota.UID)
-		rq.addIfShort(resourceQuota)
-	})
-	if before, soon := rq.countedSoon.Swap(resourceQuota.UID, again); soon {
-		before.(*time.Timer).Stop() // What it would have found this calculation has found.
-	}
+	time.AfterFunc(countedAgain, func() { rq.addIfShort(resourceQuota) })
 }
 
 // addIfShort has the quota recalculated if it says less than there is. It says more while an object is made, which is charged first: that
