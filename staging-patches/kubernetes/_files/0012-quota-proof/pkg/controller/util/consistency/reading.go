@@ -28,9 +28,7 @@ type (
 	// HandledInformer knows up to which version its event handlers have been told; see Handled.
 	HandledInformer interface{ Handled() LastSyncRVGetter }
 	// ListsStore knows of lists that replace what a cache has; see AfterLists.
-	ListsStore interface {
-		AfterLists(cache cache.Store, do func()) (bookmark func(resourceVersion string))
-	}
+	ListsStore interface{ AfterLists(cache cache.Store, do func()) func(resourceVersion string) }
 	// WritingPass is a pass that Wrote tells.
 	WritingPass interface{ Wrote(failed bool) }
 )
