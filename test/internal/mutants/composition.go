@@ -225,7 +225,7 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestQuotaIsMadeWithItsPods/30ms", Mutant: Mutant{
 			Name: "count-again-quota", Protection: "the first value of a quota is counted once more after its proof, and soon after it was published", File: controllers + "resourcequota/prove.go",
-			Old: "	rq.countAgain(resourceQuota, usage, first)\n",
+			Old: "	rq.countAgain(resourceQuota, usage, first, falls)\n",
 			New: "",
 		}},
 		{Package: compositionTests, Test: "TestQuotaFallsWhileAPodIsMade/ours", Mutant: Mutant{

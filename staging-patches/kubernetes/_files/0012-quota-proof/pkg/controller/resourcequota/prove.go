@@ -82,17 +82,15 @@ func (rq *Controller) keepUnproven(ctx context.Context, resourceQuota *v1.Resour
 			delete(usage, name)
 		}
 	}
-	if falls {
-		rq.countAgain(resourceQuota, usage, first)
-	}
+	rq.countAgain(resourceQuota, usage, first, falls)
 	return waits && !rises
 }
 
 // countAgain counts what is published for the first time once more now, as the proof took time, and has the quota recalculated soon after
 // if there are more objects than it says. Until its first value is published the apiserver lets in what it does not charge; and a value that falls takes
 // back the charge for an object that is being made. No quota is recalculated for one that is made.
-func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.ResourceList, first []v1.ResourceName) {
-	if !consistencyutil.Proves(rq.consistencyStore) {
+func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.ResourceList, first []v1.ResourceName, falls bool) {
+	if !falls || !consistencyutil.Proves(rq.consistencyStore) {
 		return
 	}
 	if len(first) > 0 {

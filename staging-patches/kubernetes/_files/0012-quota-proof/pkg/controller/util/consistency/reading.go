@@ -28,7 +28,9 @@ type (
 	// HandledInformer knows up to which version its event handlers have been told; see Handled.
 	HandledInformer interface{ Handled() LastSyncRVGetter }
 	// ListsStore knows of lists that replace what a cache has; see AfterLists.
-	ListsStore interface{ AfterLists(cache cache.Store, do func()) func(resourceVersion string) }
+	ListsStore interface {
+		AfterLists(cache cache.Store, do func()) func(rv string)
+	}
 	// WritingPass is a pass that Wrote tells.
 	WritingPass interface{ Wrote(failed bool) }
 )
