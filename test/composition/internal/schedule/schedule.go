@@ -6,6 +6,7 @@
 package schedule
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -52,6 +53,9 @@ const (
 	Clock      Action = "clock"       // the Nth node's clock jumps by Delay
 	Restart    Action = "restart"     // kube-controller-manager ends, and another begins
 )
+
+// troubles are those of which Later changes the time.
+var troubles = []Action{Refuse, Ending, Webhook, FailWrites, TimeOut, Broken, Throttle, SlowWrites, SlowReads, LostAnswer, Hold, Lag, Late, Expire, LoseEvent, Unprovable, Clock, Restart}
 
 // Work on the Nth object of the resource Target, whose objects keep a finalizer while something uses them.
 const (
@@ -132,6 +136,18 @@ type Schedule struct {
 	Steps   []Step
 	// Settle is how long the run goes on after the last step is over.
 	Settle time.Duration
+}
+
+// Later is the history with its troubles so much later.
+func (s Schedule) Later(by time.Duration) Schedule {
+	s.Steps = slices.Clone(s.Steps)
+	for i := range s.Steps {
+		if slices.Contains(troubles, s.Steps[i].Action) {
+			s.Steps[i].At += by
+		}
+	}
+	slices.SortStableFunc(s.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
+	return s
 }
 
 // End is when the last step is over.
