@@ -225,18 +225,23 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestQuotaIsMadeWithItsPods/30ms", Mutant: Mutant{
 			Name: "count-again-quota", Protection: "the first value of a quota is counted once more after its proof, and soon after it was published", File: controllers + "resourcequota/prove.go",
-			Old: "	rq.countAgain(resourceQuota, usage, first, falls)\n",
+			Old: "	rq.countAgain(resourceQuota, usage, first, rises)\n",
 			New: "",
 		}},
 		{Package: compositionTests, Test: "TestQuotaFallsWhileAPodIsMade/ours", Mutant: Mutant{
-			Name: "count-fall-quota", Protection: "a quota is counted once more soon after a value of it fell", File: controllers + "resourcequota/prove.go",
-			Old: "			rises, falls = true, true\n",
-			New: "			rises, falls = true, !known\n",
+			Name: "count-soon-quota", Protection: "a quota is counted once more soon after it was published", File: controllers + "resourcequota/prove.go",
+			Old: "	if !publishes || ",
+			New: "	if len(first) == 0 || ",
+		}},
+		{Package: compositionTests, Test: "TestRegressions/quota-counted-between-two-events.json", Mutant: Mutant{
+			Name: "wrong-quota", Protection: "a quota that was counted between two events is recalculated soon after", File: controllers + "resourcequota/prove.go",
+			Old: "quota.Equals(q.Status.Used, published) && !quota.Equals(now, published)",
+			New: "false",
 		}},
 		{Package: compositionTests, Test: "TestWhatIsBeingMadeStaysCharged/ours", Mutant: Mutant{
-			Name: "short-quota", Protection: "a new quota is recalculated soon after only if there are more objects than it says", File: controllers + "resourcequota/prove.go",
-			Old: "quota.LessThanOrEqual(now, q.Status.Used); !enough {",
-			New: "quota.LessThanOrEqual(now, q.Status.Used); enough || !enough {",
+			Name: "short-quota", Protection: "a quota is not recalculated soon after it was published while something is being made", File: controllers + "resourcequota/prove.go",
+			Old: "quota.LessThanOrEqual(now, q.Status.Used); !enough || ",
+			New: "quota.LessThanOrEqual(now, q.Status.Used); enough || !enough || ",
 		}},
 		{Package: compositionTests, Test: "TestDeletionKeepsItsTurn/DaemonSet", Mutant: Mutant{
 			Name: "next-turn", Protection: "what only needs a newer reading of the caches is reconciled once more in the same turn",

@@ -21,7 +21,7 @@ import (
 	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
-// countedAgain is how long after its first publication, or its fall, a value is counted once more.
+// countedAgain is how long after a value was published it is counted once more.
 const countedAgain = time.Second
 
 // newConsistencyStore puts the quotas whose values wait back on the queue.
@@ -52,7 +52,7 @@ func (qm *QuotaMonitor) follow(ctx context.Context, resource schema.GroupVersion
 // are proven fresh. Each value is proven by itself. later is true if nothing but a newer reading is wanted, for which the quota is back
 // on the queue, and there is nothing to publish before.
 func (rq *Controller) keepUnproven(ctx context.Context, resourceQuota *v1.ResourceQuota, usage v1.ResourceList) (later bool) {
-	rises, falls, waits := false, false, false
+	rises, waits := false, false
 	var first []v1.ResourceName
 	for name, value := range usage {
 		old, known := resourceQuota.Status.Used[name]
@@ -67,7 +67,7 @@ func (rq *Controller) keepUnproven(ctx context.Context, resourceQuota *v1.Resour
 		err := prove(ctx, string(name), rq.countedBy(name)...)
 		switch {
 		case err == nil:
-			rises, falls = true, true
+			rises = true
 			if !known {
 				first = append(first, name)
 			}
@@ -82,15 +82,15 @@ func (rq *Controller) keepUnproven(ctx context.Context, resourceQuota *v1.Resour
 			delete(usage, name)
 		}
 	}
-	rq.countAgain(resourceQuota, usage, first, falls)
+	rq.countAgain(resourceQuota, usage, first, rises)
 	return waits && !rises
 }
 
-// countAgain counts what is published for the first time once more now, as the proof took time, and has the quota recalculated soon after
-// if there are more objects than it says. Until its first value is published the apiserver lets in what it does not charge; and a value that falls takes
-// back the charge for an object that is being made. No quota is recalculated for one that is made.
-func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.ResourceList, first []v1.ResourceName, falls bool) {
-	if !falls || !consistencyutil.Proves(rq.consistencyStore) {
+// countAgain counts what is published for the first time once more now, as the proof took time, and has the quota recalculated soon after anything is
+// published, if need be. Until its first value is published the apiserver lets in what it does not charge; a value that falls takes back the charge for an
+// object that is being made; and one that was counted between two events may be found right, by the quota as it was before. Nothing else recalculates it then.
+func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.ResourceList, first []v1.ResourceName, publishes bool) {
+	if !publishes || !consistencyutil.Proves(rq.consistencyStore) {
 		return
 	}
 	if len(first) > 0 {
@@ -100,17 +100,17 @@ func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.Resou
 		maps.Copy(usage, quota.Mask(now, first))
 	}
 	// A retry would come in the place of what was to be added to the queue later.
-	time.AfterFunc(countedAgain, func() { rq.addIfShort(resourceQuota) })
+	time.AfterFunc(countedAgain, func() { rq.addIfWrong(resourceQuota, usage) })
 }
 
-// addIfShort has the quota recalculated if it says less than there is. It says more while an object is made, which is charged first: that
-// charge would be taken back.
-func (rq *Controller) addIfShort(made *v1.ResourceQuota) {
+// addIfWrong has the quota recalculated if it says less than there is, or is as it was published, and wrong. It says more while an object is made, which is charged
+// first: that charge would be taken back.
+func (rq *Controller) addIfWrong(made *v1.ResourceQuota, published v1.ResourceList) {
 	rq.workerLock.RLock()
 	defer rq.workerLock.RUnlock()
 	if q, err := rq.rqLister.ResourceQuotas(made.Namespace).Get(made.Name); err == nil {
 		now, _ := quota.CalculateUsage(q.Namespace, q.Spec.Scopes, q.Spec.Hard, rq.registry, q.Spec.ScopeSelector)
-		if enough, _ := quota.LessThanOrEqual(now, q.Status.Used); !enough {
+		if enough, _ := quota.LessThanOrEqual(now, q.Status.Used); !enough || quota.Equals(q.Status.Used, published) && !quota.Equals(now, published) {
 			rq.addQuota(klog.Background(), q)
 		}
 	}
