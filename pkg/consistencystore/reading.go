@@ -220,7 +220,7 @@ type failure struct {
 	asked         time.Time
 	// spared brings the object back once an event had it read, and all that would have been written waited: upstream would have tried, or found nothing to
 	// write, and its queue would have forgotten the failures. Ours has kept them, and its backoff may be a quarter of an hour.
-	spared comeback
+	spared *comeback
 }
 
 // fails notes that a write of the object with this key has failed. mu must be held.
@@ -238,12 +238,13 @@ func (s *Store) fails(key string) {
 		f.tries++
 	}
 	f.at = time.Now()
-	if f.spared.after == 0 {
+	spared := f.spared
+	if spared == nil {
 		return
 	}
-	s.comeBack(&f.spared, func() {
+	s.comeBack(spared, func() {
 		s.mu.Lock()
-		add, fails := s.add, s.failed[key] == f
+		add, fails := s.add, s.failed[key] == f && f.spared == spared
 		s.mu.Unlock()
 		if fails && add != nil {
 			add(key)
@@ -288,9 +289,9 @@ func (s *Store) Undecided(key string) bool {
 	s.mu.Lock()
 	undecided := slices.Contains(slices.Collect(maps.Values(s.waiting[key])), true)
 	f := s.failed[key]
-	ends := f != nil && (f.since || !undecided) // Else the controller does not ignore the failure: it has yet to try again.
-	if f != nil && !ends && !f.caused {
-		f.spared.after = sparedRetry
+	ends := f != nil && (f.since || !undecided)                                                // Else the controller does not ignore the failure: it has yet to try again.
+	if f != nil && !ends && !f.caused && (f.spared == nil || f.spared.after > 2*sparedRetry) { // One may be pending, but none that is due long after this.
+		f.spared = &comeback{after: sparedRetry}
 	}
 	s.mu.Unlock()
 	if ends {

@@ -427,3 +427,43 @@ func TestAValueThatPausesSaysWhy(t *testing.T) {
 		})
 	}
 }
+
+// An object whose writes fail, and that an event had read while all that it would write waits, comes back 16 s after its next failure, and each further time after twice as long; after
+// another such event after 16 s again, also while it would be minutes.
+func TestAnObjectThatWasSparedATryComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(rvtracker.New(rvtracker.Options{}), "quota", nil)
+		store.ctx = t.Context()
+		queue := make(chan string, 9)
+		store.OnReady(func(key string) { queue <- key })
+		const key = "ns/quota"
+		fails := func() {
+			consistency.Wrote(consistency.WithReading(t.Context(), store, key), true)
+		}
+		spare := func() {
+			store.Reading(key).(*reading).waits(types.NamespacedName{Name: key}, true)
+			require.True(t, store.Undecided(key))
+		}
+		comesBackAfter := func(want time.Duration) {
+			t.Helper()
+			began := time.Now()
+			require.Equal(t, key, <-queue)
+			require.Equal(t, want, time.Since(began))
+		}
+		fails()
+		time.Sleep(time.Hour)
+		require.Empty(t, queue, "the queue's backoff brings it back")
+		spare()
+		for tries := range 6 {
+			fails()
+			comesBackAfter(sparedRetry << tries)
+		}
+		fails() // It would be a quarter of an hour.
+		time.Sleep(time.Minute)
+		spare()
+		fails()
+		comesBackAfter(sparedRetry)
+		time.Sleep(time.Hour)
+		require.Empty(t, queue)
+	})
+}

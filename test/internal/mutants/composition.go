@@ -141,7 +141,7 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestRegressions/budget-that-fails-while-a-pod-flaps.json", Mutant: Mutant{
 			Name: "make-up", Protection: "an object whose writes fail comes back soon where its queue was not told to forget failures that stock's may forget", File: "pkg/consistencystore/reading.go",
-			Old: "		f.spared.after = sparedRetry\n",
+			Old: "		f.spared = &comeback{after: sparedRetry}\n",
 			New: "",
 		}},
 		{Package: compositionTests, Test: "TestRegressions/quota-fails-while-values-wait.json", Mutant: Mutant{
