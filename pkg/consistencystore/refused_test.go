@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -199,8 +200,8 @@ func TestAnOwnerThatIsNotReadAgainIsWokenAfterThePause(t *testing.T) {
 				reached := version("5")
 				store := newStore(rvtracker.New(rvtracker.Options{}), daemonSetStore, map[schema.GroupResource]consistency.LastSyncRVGetter{pods: &reached})
 				store.ctx = t.Context()
-				woken := 0
-				store.OnReady(func(string) { woken++ })
+				var woken atomic.Int32
+				store.OnReady(func(string) { woken.Add(1) })
 				require.NoError(t, store.EnsureReady(setOwner))
 				store.Failed(setOwner, transport.Write{Method: http.MethodDelete, Resource: pods})
 				store.wakeAgain(setOwner)
@@ -208,10 +209,10 @@ func TestAnOwnerThatIsNotReadAgainIsWokenAfterThePause(t *testing.T) {
 					require.NoError(t, store.EnsureReady(setOwner))
 				}
 				time.Sleep(firstPause - time.Millisecond)
-				require.Zero(t, woken)
+				require.Zero(t, woken.Load())
 				time.Sleep(time.Millisecond)
 				synctest.Wait()
-				require.Equal(t, !again, woken == 1)
+				require.Equal(t, !again, woken.Load() == 1)
 			})
 		})
 	}
