@@ -289,8 +289,9 @@ func (s *Store) Undecided(key string) bool {
 	s.mu.Lock()
 	undecided := slices.Contains(slices.Collect(maps.Values(s.waiting[key])), true)
 	f := s.failed[key]
-	ends := f != nil && (f.since || !undecided)                                                // Else the controller does not ignore the failure: it has yet to try again.
-	if f != nil && !ends && !f.caused && (f.spared == nil || f.spared.after > 2*sparedRetry) { // One may be pending, but none that is due long after this.
+	ends := f != nil && (f.since || !undecided) // Else the controller does not ignore the failure: it has yet to try again.
+	// A comeback may be pending, but none that is due long after a new one.
+	if f != nil && !ends && !f.caused && (f.spared == nil || f.spared.after > 2*sparedRetry) {
 		f.spared = &comeback{after: sparedRetry}
 	}
 	s.mu.Unlock()

@@ -139,7 +139,7 @@ func composition() []Tested {
 			Old: "	Forget(d.store, key, func(key string) { d.Gone(key); forget(key) })",
 			New: "	forget(key)",
 		}},
-		{Package: compositionTests, Test: "TestRegressions/budget-that-fails-while-a-pod-flaps.json", Mutant: Mutant{
+		{Package: "pkg/consistencystore", Test: "TestAnObjectThatWasSparedATryComesBack", Mutant: Mutant{
 			Name: "make-up", Protection: "an object whose writes fail comes back soon where its queue was not told to forget failures that stock's may forget", File: "pkg/consistencystore/reading.go",
 			Old: "		f.spared = &comeback{after: sparedRetry}\n",
 			New: "",
