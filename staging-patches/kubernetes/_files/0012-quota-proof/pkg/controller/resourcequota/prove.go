@@ -104,11 +104,11 @@ func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.Resou
 }
 
 // addIfWrong has the quota recalculated if it says less than there is, or is as it was published, and wrong. It says more while an object is made, which is charged
-// first: that charge would be taken back.
+// first: that charge would be taken back. One that is as it was read could not be written, and is left to the queue's backoff.
 func (rq *Controller) addIfWrong(made *v1.ResourceQuota, published v1.ResourceList) {
 	rq.workerLock.RLock()
 	defer rq.workerLock.RUnlock()
-	if q, err := rq.rqLister.ResourceQuotas(made.Namespace).Get(made.Name); err == nil {
+	if q, err := rq.rqLister.ResourceQuotas(made.Namespace).Get(made.Name); err == nil && q.ResourceVersion != made.ResourceVersion {
 		now, _ := quota.CalculateUsage(q.Namespace, q.Spec.Scopes, q.Spec.Hard, rq.registry, q.Spec.ScopeSelector)
 		if enough, _ := quota.LessThanOrEqual(now, q.Status.Used); !enough || quota.Equals(q.Status.Used, published) && !quota.Equals(now, published) {
 			rq.addQuota(klog.Background(), q)
