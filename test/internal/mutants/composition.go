@@ -238,6 +238,11 @@ func composition() []Tested {
 			Old: "quota.Equals(q.Status.Used, published) && !quota.Equals(now, published)",
 			New: "false",
 		}},
+		{Package: compositionTests, Test: "TestQuotaThatSaysTooLittleCannotBeWritten", Mutant: Mutant{
+			Name: "unwritten-quota", Protection: "a quota that could not be written is not counted once more soon", File: controllers + "resourcequota/prove.go",
+			Old: " && q.ResourceVersion != made.ResourceVersion {",
+			New: " {",
+		}},
 		{Package: compositionTests, Test: "TestWhatIsBeingMadeStaysCharged/ours", Mutant: Mutant{
 			Name: "short-quota", Protection: "a quota is not recalculated soon after it was published while something is being made", File: controllers + "resourcequota/prove.go",
 			Old: "quota.LessThanOrEqual(now, q.Status.Used); !enough || ",
