@@ -93,7 +93,7 @@ func (f *Faults) Fate(r *model.Request) (fate model.Fate) {
 			}
 		case schedule.FailWrites:
 			if hit && r.Write() {
-				fate.Refusal = webhookDown()
+				fate.Refusal = failure(s.N)
 			}
 		case schedule.TimeOut:
 			if hit && r.Write() {
@@ -126,6 +126,20 @@ func (f *Faults) Fate(r *model.Request) (fate model.Fate) {
 		}
 	}
 	return fate
+}
+
+// reasons are those of a status.
+var reasons = map[int]metav1.StatusReason{
+	http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusConflict: metav1.StatusReasonConflict, http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
+	http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable,
+}
+
+// failure is the answer to a write with this status, or, if it is 0, that of a webhook that is down.
+func failure(status int) error {
+	if status == 0 {
+		return webhookDown()
+	}
+	return model.Refuse(status, reasons[status], "not today", 0)
 }
 
 func webhookDown() error {

@@ -7,11 +7,15 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"time"
 
 	"k8s.io/kubernetes/pkg/controller"
 )
+
+// replaceTime is the least until an owner is made again: by then what the last one owned is gone.
+const replaceTime = 2 * time.Second
 
 // kinds of owners, and the resource of each.
 var kinds = []string{"ReplicaSet", "DaemonSet", "StatefulSet", "Job", "ReplicationController"}
@@ -83,6 +87,8 @@ func Draw(seed uint64) Schedule {
 	d.late(d.resource)
 	d.failing(d.published)
 	d.ending()
+	d.others()
+	d.variants()
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }
@@ -145,6 +151,11 @@ func (d *draw) failing(resource func() string) {
 	for range 1 + d.IntN(2) {
 		d.add(Step{Action: FailWrites, Target: resource(), For: d.often(10*time.Second, 5*time.Minute)})
 	}
+	for i := range d.Steps {
+		if s := &d.Steps[i]; s.Action == FailWrites && d.IntN(2) == 0 {
+			s.N = refusals[d.IntN(len(refusals))]
+		}
+	}
 }
 
 // ending has an owner's pods deleted while its namespace is, in every eighth seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
@@ -157,6 +168,58 @@ func (d *draw) ending() {
 	last := d.Steps[len(d.Steps)-2]
 	for range d.IntN(5) {
 		d.Steps = append(d.Steps, Step{At: last.At + d.between(0, last.For), Action: DeletePod, Target: last.Target, N: d.IntN(5)})
+	}
+}
+
+// refusals are how a server refuses writes: by a policy, for a version or a name that is another's, as not valid, and while it is too busy.
+var refusals = []int{http.StatusForbidden, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusServiceUnavailable}
+
+// variants has owners be of less common kinds in every third seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+func (d *draw) variants() {
+	d.Rand = rand.New(rand.NewPCG(d.Seed, 13))
+	if d.IntN(3) > 0 {
+		return
+	}
+	for i := range d.Owners {
+		o := &d.Owners[i]
+		switch o.Kind {
+		case "StatefulSet":
+			o.Parallel = d.IntN(2) == 0
+		case "Job":
+			o.Indexed = d.IntN(2) == 0
+			if d.IntN(2) == 0 {
+				o.Failures = 1 + d.IntN(2)
+				for range 1 + d.IntN(5) {
+					d.add(Step{Action: FailPod, Target: o.Name, N: d.IntN(5)})
+				}
+			}
+		}
+		if o.Kind != "Job" && d.IntN(2) == 0 {
+			o.MinReady = 1 + d.IntN(20)
+		}
+	}
+}
+
+// others has others meddle with owners and their pods in every third seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+func (d *draw) others() {
+	d.Rand = rand.New(rand.NewPCG(d.Seed, 12))
+	if d.IntN(3) > 0 {
+		return
+	}
+	for range 1 + d.IntN(4) {
+		o := d.owner()
+		switch d.IntN(5) {
+		case 0, 1:
+			d.add(Step{Action: FailPod, Target: o.Name, N: d.IntN(5)})
+		case 2:
+			d.add(Step{Action: Unlabel, Target: o.Name, N: d.IntN(5), For: d.often(100*time.Millisecond, time.Minute)})
+		case 3:
+			d.add(Step{Action: Annotate, Target: o.Name, N: 1 + d.IntN(10), For: d.often(5*time.Second, 2*time.Minute)})
+		case 4:
+			if o.Kind != "Deployment" { // What is left of it has dependents of its own.
+				d.add(Step{Action: Replace, Target: o.Name, Delay: d.between(replaceTime, 20*time.Second)})
+			}
+		}
 	}
 }
 
@@ -319,6 +382,10 @@ func (s Schedule) Touched(o Owner) time.Duration {
 			sum += step.For
 		case Ending:
 			sum += step.For + controller.ExpectationsTimeout
+		case Unlabel:
+			if o.Kind == "StatefulSet" {
+				sum += step.For // The name of the pod that it needs is taken.
+			}
 		}
 	}
 	return sum

@@ -30,6 +30,10 @@ const (
 	Relabel   Action = "relabel"    // the Nth node gets a label that the DaemonSet does not want, for For, or for good
 	Flap      Action = "flap"       // one of its pods after the other turns unready, every Delay, for For
 	Busy      Action = "busy"       // an object of the resource Target changes N times a second for For
+	FailPod   Action = "fail-pod"   // its Nth pod fails, as one that its kubelet evicts
+	Unlabel   Action = "unlabel"    // its Nth pod loses the label by which it is selected, for For
+	Annotate  Action = "annotate"   // somebody changes an annotation of it N times a second, for For
+	Replace   Action = "replace"    // it is deleted, and made again after Delay
 )
 
 // Troubles. Target is an owner for the first three, and a resource for the others, for For.
@@ -37,7 +41,7 @@ const (
 	Refuse     Action = "refuse"      // creations of the owner's pods are refused with 403
 	Ending     Action = "ending"      // creations of the owner's pods are refused with 403, as in a namespace that is being deleted
 	Webhook    Action = "webhook"     // creations of the owner's pods fail with 500
-	FailWrites Action = "fail-writes" // writes fail with 500, as of an admission webhook that is down
+	FailWrites Action = "fail-writes" // writes fail with the status N, or, if it is 0, with 500, as of an admission webhook that is down
 	TimeOut    Action = "time-out"    // writes are answered with 500, as of an etcd that is too slow, and nobody knows what became of them
 	Broken     Action = "broken"      // lists and watches are answered with 429 and Retry-After of N seconds
 	Throttle   Action = "throttle"    // all requests are answered with 429 and Retry-After of N seconds
@@ -96,6 +100,10 @@ type Owner struct {
 	Surge int `json:",omitempty"`
 	// Short says that a Job wants one pod for each replica, and not four.
 	Short bool `json:",omitempty"`
+	// Parallel says that a StatefulSet's pods do not wait for each other, Indexed that a Job's pods have indexes.
+	Parallel, Indexed bool `json:",omitempty"`
+	// MinReady is for how many seconds a pod must be ready before it is available. Failures, unless 0, is how many of a Job's pods may fail.
+	MinReady, Failures int `json:",omitempty"`
 	// Namespace, unless empty, is where it is in place of the default one.
 	Namespace string `json:",omitempty"`
 }

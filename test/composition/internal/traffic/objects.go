@@ -4,6 +4,7 @@
 package traffic
 
 import (
+	"cmp"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -61,16 +62,16 @@ func newOwner(o schedule.Owner, n int) (*model.Resource, model.Object) {
 	selector := &metav1.LabelSelector{MatchLabels: labels}
 	switch o.Kind {
 	case "ReplicaSet":
-		return model.ReplicaSets, &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: selector, Template: template}}
+		return model.ReplicaSets, &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{MinReadySeconds: int32(o.MinReady), Replicas: &replicas, Selector: selector, Template: template}}
 	case "ReplicationController":
-		return model.RCs, &corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &replicas, Selector: labels, Template: &template}}
+		return model.RCs, &corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{MinReadySeconds: int32(o.MinReady), Replicas: &replicas, Selector: labels, Template: &template}}
 	case "Deployment":
 		strategy := appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType,
 			RollingUpdate: &appsv1.RollingUpdateDeployment{MaxUnavailable: new(intstr.FromInt32(1)), MaxSurge: new(intstr.FromInt32(Surge))}}
 		if o.Recreate {
 			strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
 		}
-		return model.Deployments, &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: selector, Template: template, Strategy: strategy,
+		return model.Deployments, &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{MinReadySeconds: int32(o.MinReady), Replicas: &replicas, Selector: selector, Template: template, Strategy: strategy,
 			RevisionHistoryLimit: new(int32(2)), ProgressDeadlineSeconds: new(int32(600))}}
 	case "DaemonSet":
 		template.Spec.Affinity = anywhereBut(Unwanted(o.Name))
@@ -79,7 +80,7 @@ func newOwner(o schedule.Owner, n int) (*model.Resource, model.Object) {
 			unavailable = 0
 		}
 		return model.DaemonSets, &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{
-			Selector: selector, Template: template, RevisionHistoryLimit: new(int32(10)),
+			MinReadySeconds: int32(o.MinReady), Selector: selector, Template: template, RevisionHistoryLimit: new(int32(10)),
 			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType,
 				RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromInt(unavailable)), MaxSurge: new(intstr.FromInt(o.Surge))}},
 		}}
@@ -88,10 +89,14 @@ func newOwner(o schedule.Owner, n int) (*model.Resource, model.Object) {
 		if o.Claims {
 			claims = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}}}
 		}
+		policy := appsv1.OrderedReadyPodManagement
+		if o.Parallel {
+			policy = appsv1.ParallelPodManagement
+		}
 		return model.StatefulSets, &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
-			VolumeClaimTemplates: claims, PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+			MinReadySeconds: int32(o.MinReady), VolumeClaimTemplates: claims, PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
 				WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType, WhenScaled: appsv1.RetainPersistentVolumeClaimRetentionPolicyType},
-			Replicas: &replicas, Selector: selector, Template: template, ServiceName: o.Name, RevisionHistoryLimit: new(int32(10)), PodManagementPolicy: appsv1.OrderedReadyPodManagement,
+			Replicas: &replicas, Selector: selector, Template: template, ServiceName: o.Name, RevisionHistoryLimit: new(int32(10)), PodManagementPolicy: policy,
 			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType,
 				RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(0))}},
 		}}
@@ -104,9 +109,13 @@ func newOwner(o schedule.Owner, n int) (*model.Resource, model.Object) {
 		labels = map[string]string{batchv1.ControllerUidLabel: string(meta.UID), batchv1.JobNameLabel: o.Name}
 		template.Labels = map[string]string{"app": o.Name, batchv1.ControllerUidLabel: string(meta.UID), batchv1.JobNameLabel: o.Name}
 		template.Spec.RestartPolicy = corev1.RestartPolicyNever
+		mode := batchv1.NonIndexedCompletion
+		if o.Indexed {
+			mode = batchv1.IndexedCompletion
+		}
 		return model.Jobs, &batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{
-			Parallelism: new(int32(2)), Completions: new(completions), BackoffLimit: new(int32(100)), Suspend: new(false),
-			CompletionMode: new(batchv1.NonIndexedCompletion), PodReplacementPolicy: new(batchv1.TerminatingOrFailed),
+			Parallelism: new(int32(2)), Completions: new(completions), BackoffLimit: new(int32(cmp.Or(o.Failures, 100))), Suspend: new(false),
+			CompletionMode: &mode, PodReplacementPolicy: new(batchv1.TerminatingOrFailed),
 			Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
 		}}
 	}

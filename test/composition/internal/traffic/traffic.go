@@ -270,6 +270,9 @@ func (t *Traffic) collectWhatIsLeft(old, now model.Object) {
 	if slice, made := now.(*discoveryv1.EndpointSlice); made && slice != nil && old == nil && !t.ended.Load() {
 		t.After(collectTime, t.collectSlices) // Its Service may have been gone before.
 	}
+	if pod, made := now.(*corev1.Pod); made && pod != nil && old == nil && !t.ended.Load() {
+		t.After(collectTime, func() { t.collectPod(pod) }) // Its owner may have been gone before.
+	}
 	if job, gone := old.(*batchv1.Job); gone && now == nil && metav1.GetControllerOfNoCopy(job) != nil && !t.ended.Load() {
 		t.After(collectTime, func() { t.collect(job) })
 	}
@@ -282,6 +285,22 @@ func (t *Traffic) collectWhatIsLeft(old, now model.Object) {
 				}
 			}
 		})
+	}
+}
+
+// collectPod removes a pod whose owner is gone.
+func (t *Traffic) collectPod(pod *corev1.Pod) {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	if ref == nil || Kinds[ref.Kind] == nil {
+		return
+	}
+	gone := false
+	t.server.Look(func(truth model.Truth) {
+		owner, now := truth.Get(Kinds[ref.Kind], pod.Namespace, ref.Name), truth.Get(model.Pods, pod.Namespace, pod.Name)
+		gone = (owner == nil || owner.GetUID() != ref.UID) && now != nil && now.GetUID() == pod.UID
+	})
+	if gone {
+		t.server.Delete(model.Pods, pod.Namespace, pod.Name, new(int64(0)))
 	}
 }
 
@@ -368,7 +387,7 @@ func (t *Traffic) setReady(pod *corev1.Pod) {
 		return
 	}
 	t.change(pod, func(p *corev1.Pod) {
-		if dead = t.dead(p.Spec.NodeName); dead || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || isReady(p, status) {
+		if dead = t.dead(p.Spec.NodeName); dead || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || isReady(p, status) {
 			return
 		}
 		now := metav1.Now().Rfc3339Copy()

@@ -5,6 +5,7 @@ package traffic
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -66,6 +67,24 @@ func (t *Traffic) Do(s schedule.Step) bool {
 	case schedule.Busy:
 		end := time.Now().Add(s.For)
 		t.busy(s.Target, time.Second/time.Duration(max(1, s.N)), end, 0)
+	case schedule.FailPod:
+		if pod := t.pod(owner, s.N); pod != nil {
+			t.change(pod, func(p *corev1.Pod) {
+				p.Status.Phase, p.Status.Reason, p.Status.Conditions = corev1.PodFailed, "Evicted", nil
+			})
+		}
+	case schedule.Unlabel:
+		if pod := t.pod(owner, s.N); pod != nil {
+			t.change(pod, func(p *corev1.Pod) { p.Labels["app"] = "released" })
+			undo(func() { t.change(pod, func(p *corev1.Pod) { p.Labels["app"] = owner.Name }) })
+		}
+	case schedule.Annotate:
+		t.annotate(owner, time.Second/time.Duration(max(1, s.N)), time.Now().Add(s.For), 0)
+	case schedule.Replace:
+		if owner.Name != "" {
+			t.Remove(owner)
+			t.After(s.Delay, func() { t.Make(owner) })
+		}
 	default:
 		return t.doForCronJob(s) || t.doForService(s) || t.doForTenant(s) || t.doForFamily(s) || t.doForClaimer(s) || t.doForAutoscaler(s) || t.doForVolume(s) || t.doForProtected(s)
 	}
@@ -176,6 +195,22 @@ func (t *Traffic) flap(o schedule.Owner, period time.Duration, end time.Time, n 
 		t.After(period/2, func() { t.makeUnready(pod, -1) })
 	}
 	t.After(period, func() { t.flap(o, period, end, n+1) })
+}
+
+// annotate changes an owner in every period, but for its spec.
+func (t *Traffic) annotate(o schedule.Owner, period time.Duration, end time.Time, n int) {
+	if o.Name == "" || time.Now().After(end) {
+		return
+	}
+	model.Change(t.server, Kinds[o.Kind], namespaceOf(o), o.Name, func(x model.Object) {
+		annotations := maps.Clone(x.GetAnnotations())
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations["example.com/busy"] = fmt.Sprint(n)
+		x.SetAnnotations(annotations)
+	})
+	t.After(period, func() { t.annotate(o, period, end, n+1) })
 }
 
 // busy changes an object of a resource in every period.

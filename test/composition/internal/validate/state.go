@@ -41,7 +41,7 @@ func stateOf(truth model.Truth, o model.Owner) state {
 	var pods []*corev1.Pod
 	if o.Kind != "Deployment" {
 		for _, x := range truth.List(model.Pods) {
-			if ref := metav1.GetControllerOfNoCopy(x); ref != nil && ref.Name == o.Name && ref.Kind == o.Kind {
+			if ref := metav1.GetControllerOfNoCopy(x); ref != nil && ref.UID == object.GetUID() {
 				pods = append(pods, x.(*corev1.Pod))
 			}
 		}
@@ -295,9 +295,12 @@ func ordinal(p *corev1.Pod) int {
 
 func jobs(pods []*corev1.Pod, job *batchv1.Job) state {
 	s := state{surplus: map[string]bool{}}
-	complete := slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobComplete })
-	var n, r int32
+	complete := slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed })
+	var n, r, failed int32
 	for _, p := range pods {
+		if p.Status.Phase == corev1.PodFailed && slices.Contains(p.Finalizers, batchv1.JobTrackingFinalizer) {
+			failed++ // It is not counted yet.
+		}
 		if active(p) {
 			n++
 			if ready(p) {
@@ -307,7 +310,7 @@ func jobs(pods []*corev1.Pod, job *batchv1.Job) state {
 	}
 	paused := job.Spec.Suspend != nil && *job.Spec.Suspend
 	for _, p := range pods {
-		s.surplus[p.Name] = !active(p) || complete || paused || n > *job.Spec.Parallelism || n+job.Status.Succeeded > *job.Spec.Completions
+		s.surplus[p.Name] = !active(p) || complete || paused || job.Status.Failed+failed > *job.Spec.BackoffLimit || n > *job.Spec.Parallelism || n+job.Status.Succeeded > *job.Spec.Completions
 	}
 	s.excess = n > *job.Spec.Parallelism || complete && n > 0
 	s.told = job.Status.Active == n && (job.Status.Ready == nil || *job.Status.Ready == r)
