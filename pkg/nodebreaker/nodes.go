@@ -85,6 +85,8 @@ type Nodes struct {
 	reading    int // nodes
 	// unproven is when the nodes were last asked to be proven fresh without success.
 	unproven time.Time
+	// putOff is as of when conditions of nodes are asked for of which nothing could be found out.
+	putOff map[condition]time.Time
 	pass     passState
 	// inconclusiveSince is since when nothing could be verified, and cause why; reported is set once that was
 	// told.
@@ -123,7 +125,7 @@ func NewNodes(opts NodesOptions) *Nodes {
 	metrics.InitBreaker(opts.Controller)
 	livereads.InitVerifications(opts.Controller, leasesResource, nodesResource)
 	livereads.InitReads(opts.Controller, leasesResource, nodesResource)
-	return &Nodes{opts: opts, pass: passState{dead: map[string]time.Time{}}, nodes: map[string]nodeRead{}, leases: liveLeases{read: map[string]leaseRead{}}}
+	return &Nodes{opts: opts, pass: passState{dead: map[string]time.Time{}}, nodes: map[string]nodeRead{}, putOff: map[condition]time.Time{}, leases: liveLeases{read: map[string]leaseRead{}}}
 }
 
 // FirstProbe is the time from which on a node is judged that never posted its status. It is when we first saw it,
@@ -305,6 +307,11 @@ func (n *Nodes) prune(now time.Time) {
 	for name, r := range n.nodes {
 		if now.Sub(r.at) > nodeAge {
 			delete(n.nodes, name)
+		}
+	}
+	for c, asOf := range n.putOff {
+		if now.Sub(asOf) > putOffAge || readyOf(n.opts.Node(c.node)) != c.ready {
+			delete(n.putOff, c)
 		}
 	}
 }

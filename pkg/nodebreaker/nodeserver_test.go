@@ -41,6 +41,9 @@ type server struct {
 	rewound      bool          // no resource version is ever reached
 	opaque       bool          // resource versions cannot be compared
 	latency      time.Duration // of live reads
+	fence        time.Duration // that a proof takes; it goes on when who asked has gone
+	fenced       time.Time     // when the last proof that was had was asked for
+	asking       bool
 	// proof is what proofs end in, if not what the caches are.
 	proof              *freshness.Proof
 	listErr, getErr    error
@@ -96,10 +99,29 @@ func (s *server) ready(name string, status corev1.ConditionStatus) {
 	s.sync()
 }
 
-func (s *server) prove(context.Context, schema.GroupResource, time.Time) freshness.Proof {
+func (s *server) prove(ctx context.Context, _ schema.GroupResource, asOf time.Time) freshness.Proof {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.proofs++
+	for s.fence > 0 && s.fenced.Before(asOf) {
+		if ctx.Err() != nil {
+			return freshness.Proof{Outcome: freshness.Unknown, Reason: freshness.ReasonTimeout}
+		}
+		if began := time.Now(); !s.asking {
+			s.asking = true
+			time.AfterFunc(s.fence, func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.asking, s.fenced = false, began
+			})
+		}
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+		s.mu.Lock()
+	}
 	switch {
 	case s.proof != nil:
 		return *s.proof

@@ -28,6 +28,9 @@ const proofRetry = time.Second
 // nodeAge is how old a proof of the nodes, or a live read of one, may be that an action is based on.
 const nodeAge = 2 * time.Second
 
+// putOffAge is for how long a proof may be of when a condition was first asked for: a slow server takes so long for it at most.
+const putOffAge = time.Minute
+
 // Lease returns the lease that a pass judges the node by, how long ago it was renewed, and whether that is
 // a heartbeat after the saved one, which is the last that the node was judged by; it has been silent for so
 // long. That is the cached lease, as if renewed now, as upstream has it; or while the breaker is open the
@@ -176,10 +179,17 @@ type nodeRead struct {
 // errChanged: the node is not in the condition any more.
 var errChanged = errors.New("the node's Ready condition has changed")
 
+// condition is the Ready condition of a node that something is to be done for.
+type condition struct {
+	node  string
+	ready corev1.ConditionStatus
+}
+
 // ProveNode returns nil if the Ready condition of the node is known to have been what the caller saw
-// no longer than two seconds ago. Otherwise nothing must be done because of it now: the error says whether
+// no longer than two seconds ago, or, where that could not be found out at once, than two seconds before it was first asked for, and a minute.
+// Otherwise nothing must be done because of it now: the error says whether
 // the caller's view is outdated, or that it could not be found out. A node that was
-// confirmed dead in this pass, no longer ago, needs no further proof.
+// confirmed dead in this pass, no longer than two seconds ago, needs no further proof.
 func (n *Nodes) ProveNode(ctx context.Context, name string, seen corev1.ConditionStatus) error {
 	n.mu.Lock()
 	dead := n.pass.dead[name]
@@ -187,26 +197,45 @@ func (n *Nodes) ProveNode(ctx context.Context, name string, seen corev1.Conditio
 	if time.Since(dead) <= nodeAge && seen == corev1.ConditionUnknown {
 		return nil
 	}
-	ready, by, err := n.ready(ctx, name)
+	c := condition{name, seen}
+	asOf := n.asOf(c)
+	ready, by, err := n.ready(ctx, name, asOf)
 	outcome := livereads.Confirmed
+	n.mu.Lock()
 	switch {
 	case err != nil:
 		outcome = livereads.Inconclusive
+		n.putOff[c] = asOf
 	case ready != seen:
 		outcome, err = livereads.Refuted, errChanged
+		fallthrough
+	default:
+		delete(n.putOff, c)
 	}
+	n.mu.Unlock()
 	livereads.Verified(n.opts.Controller, nodesResource, by, outcome)
 	return err
 }
 
-func (n *Nodes) ready(ctx context.Context, name string) (corev1.ConditionStatus, livereads.Evidence, error) {
-	asOf := time.Now().Add(-nodeAge)
+// asOf is as of when the condition is to be known. The proof that was asked for first is still good: where a server takes longer than the caller waits, each
+// further one would come too late, too.
+func (n *Nodes) asOf(c condition) time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if asOf := n.putOff[c]; time.Since(asOf) <= putOffAge {
+		return asOf
+	}
+	return time.Now().Add(-nodeAge)
+}
+
+// ready is the Ready condition that the node had on the server at asOf or later.
+func (n *Nodes) ready(ctx context.Context, name string, asOf time.Time) (corev1.ConditionStatus, livereads.Evidence, error) {
 	if n.nodesProven(ctx, asOf) {
 		return readyOf(n.opts.Node(name)), livereads.ByProof, nil
 	}
 	n.mu.Lock()
 	known, ok := n.nodes[name]
-	ok = ok && !known.at.Before(asOf)
+	ok = ok && time.Since(known.at) <= nodeAge
 	busy := !ok && n.reading >= nodeReads
 	if !ok && !busy {
 		n.reading++

@@ -70,6 +70,37 @@ func TestProveNode(t *testing.T) {
 	})
 }
 
+// On a slow server each proof comes after who asked for it has gone. The one that was asked for first counts when it is asked for again, but not
+// for ever, nor for another condition.
+func TestProveNodeOnASlowServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		s := newServer(t)
+		s.ready("a", corev1.ConditionFalse)
+		s.fence, s.latency, s.getErr = 10*time.Second, readTimeout, context.DeadlineExceeded
+		b := s.breaker()
+		try := func(seen corev1.ConditionStatus) error {
+			time.Sleep(every)
+			b.BeginPass(ctx)
+			return b.ProveNode(ctx, "a", seen)
+		}
+		require.Error(t, try(corev1.ConditionFalse))
+		require.NoError(t, try(corev1.ConditionFalse), "what was asked for first is there")
+		require.Error(t, try(corev1.ConditionFalse), "the next action needs a proof of its own")
+
+		s.ready("a", corev1.ConditionTrue)
+		b.BeginPass(ctx)
+		s.ready("a", corev1.ConditionFalse)
+		require.Error(t, try(corev1.ConditionFalse), "it was ready meanwhile")
+
+		require.NoError(t, try(corev1.ConditionFalse))
+		s.fence = time.Hour
+		require.Error(t, try(corev1.ConditionFalse))
+		time.Sleep(putOffAge)
+		require.Equal(t, time.Now().Add(-nodeAge), b.asOf(condition{"a", corev1.ConditionFalse}), "that was too long ago")
+	})
+}
+
 // A node that was just confirmed dead, and so was marked Unknown by the pass itself, needs no proof;
 // but only to act on that, and only in that pass.
 func TestConfirmedDeadNeedsNoProof(t *testing.T) {
