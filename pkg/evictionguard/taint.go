@@ -44,7 +44,7 @@ type Options struct {
 //
 //   - A pod is deleted only if its node, as the server had it no earlier than when the eviction was due
 //     and no longer than 5 s before each write that is part of the deletion, plus the time that it takes
-//     to find that out, has taints that the pod, as the server has it
+//     to find that out, is gone, or has taints that the pod, as the server has it
 //     then, does not tolerate or has tolerated for long enough; and only the pod, by UID, that the
 //     eviction was scheduled for.
 //   - One proof of the nodes answers for all pods; if none can be had, one live read of the node for all
@@ -121,11 +121,11 @@ func (g *TaintGuard) Evict(ctx context.Context, e consistency.Eviction, due time
 	if err != nil {
 		return g.wait(ctx, e, due, waitUnknown, err)
 	}
-	if !view.tainted() {
+	if view.untainted() {
 		return g.cancel(ctx, e, view, &cancellation{reason: cancelNotTainted}, wanted)
 	}
 	var check *nodeCheck
-	if !view.live {
+	if !view.live && view.node != nil {
 		check = g.checks.begin(e.Node, g.gate.busy())
 	}
 	flight, err := g.gate.enter(ctx, state.failed)
@@ -142,14 +142,20 @@ func (g *TaintGuard) Evict(ctx context.Context, e consistency.Eviction, due time
 		tries = 1
 	}
 	var unknown error
+	ahead := g.ahead(ctx, view, e.Node, due)
 	err = g.evictor.EvictPod(flight.context(ctx), e.Pod, state.dueSince(due), tries, func(pod *corev1.Pod) error {
 		flight.to(aside)
 		defer flight.to(atLimiter)
-		if refuted := !view.live && view.tainted() && g.checks.refutes(ctx, check, view.node); refuted || view.old() {
-			if view, unknown = g.view(ctx, e.Node, due); unknown != nil {
-				return unknown
-			}
+		switch {
+		case !view.live && view.node != nil && g.checks.refutes(ctx, check, view.node):
+			view, unknown = g.view(ctx, e.Node, due)
+		case view.old():
+			view, unknown = ahead()
 		}
+		if unknown != nil {
+			return unknown
+		}
+		ahead = g.ahead(ctx, view, e.Node, due)
 		if cancelled := g.judge(ctx, e, state, view, pod); cancelled != nil {
 			return cancelled
 		}
@@ -189,8 +195,11 @@ func (g *TaintGuard) judge(ctx context.Context, e consistency.Eviction, state *t
 	if pod.UID != e.UID || pod.Spec.NodeName != e.Node {
 		return &cancellation{reason: cancelReplaced}
 	}
-	if !view.tainted() {
+	switch {
+	case view.untainted():
 		return &cancellation{reason: cancelNotTainted}
+	case view.node == nil:
+		return nil // as on stock: who owns the pod replaces it once it is deleted
 	}
 	tolerated := g.evictor.Tolerated(ctx, pod, noExecute(view.node))
 	switch {

@@ -246,6 +246,15 @@ func (e *evictions) taintNode(name string, taints ...corev1.Taint) {
 	e.settle()
 }
 
+// remove has the node gone.
+func (e *evictions) remove() {
+	node, err := e.client.Tracker().Get(nodeGVR, "", "node")
+	require.NoError(e.t, err)
+	require.NoError(e.t, e.client.Tracker().Delete(nodeGVR, "", "node"))
+	e.nodes.send(watch.Deleted, node)
+	e.settle()
+}
+
 func (e *evictions) settle() { synctest.Wait() }
 
 func noExec(key string) corev1.Taint {
@@ -400,6 +409,26 @@ func TestTaintedWhileCacheIsBehind(t *testing.T) {
 		require.Equal(t, 0, e.after(2*moment), "the taint that it was scheduled for is there still")
 		require.Equal(t, 1, e.reads)
 	})
+}
+
+// A pod whose node goes before its tolerations run out is evicted then, as on stock, so that its owner replaces it, and not by podgc a minute later.
+func TestPodsOfANodeThatIsGoneAreEvictedOnTime(t *testing.T) {
+	for name, c := range map[string]struct{ guarded, seen bool }{"stock": {false, true}, "seen": {true, true}, "not seen": {true, false}} {
+		t.Run(name, func(t *testing.T) {
+			runEvictions(t, c.guarded, func(e *evictions) {
+				e.taint()
+				e.pod("pod", "uid", time.Minute)
+				e.taint(noExec("a"))
+				if !c.seen {
+					e.nodes.hold()
+				}
+				time.Sleep(10 * time.Second)
+				e.remove()
+				require.Equal(t, 1, e.after(50*time.Second-moment))
+				require.Equal(t, 0, e.after(2*moment))
+			})
+		})
+	}
 }
 
 func TestPodOfTheSameNameIsNotTouched(t *testing.T) {

@@ -38,7 +38,8 @@ func (v nodeView) String() string {
 	return fmt.Sprintf("%s, node at resource version %s", how, v.node.ResourceVersion)
 }
 
-func (v nodeView) tainted() bool { return v.node != nil && len(noExecute(v.node)) > 0 }
+// untainted reports whether there is a node that has no taint for which pods are evicted.
+func (v nodeView) untainted() bool { return v.node != nil && len(noExecute(v.node)) == 0 }
 
 // old reports whether the view is too old for a deletion that is based on it.
 func (v nodeView) old() bool {
@@ -75,7 +76,7 @@ func (g *TaintGuard) view(ctx context.Context, name string, due time.Time) (node
 			return nodeView{}, fmt.Errorf("node %s in the cache: %w", name, err)
 		}
 		view := nodeView{node: node, at: proof.At}
-		if !view.tainted() || !g.checks.isWrong(node) {
+		if node == nil || view.untainted() || !g.checks.isWrong(node) {
 			return view, nil
 		}
 	}
@@ -87,6 +88,27 @@ func (g *TaintGuard) view(ctx context.Context, name string, due time.Time) (node
 		return nodeView{}, &unknownError{proof: proof, err: err}
 	}
 	return nodeView{node: node, at: at, live: true}, nil
+}
+
+// ahead returns what returns the next view. If this one is old already, as on a server that takes long for each request, that is asked for at
+// once, beside the eviction's next request.
+func (g *TaintGuard) ahead(ctx context.Context, v nodeView, name string, due time.Time) func() (nodeView, error) {
+	if !v.old() {
+		return func() (nodeView, error) { return g.view(ctx, name, due) }
+	}
+	type result struct {
+		view nodeView
+		err  error
+	}
+	next := make(chan result, 1)
+	go func() {
+		view, err := g.view(ctx, name, due)
+		next <- result{view, err}
+	}()
+	return func() (nodeView, error) {
+		r := <-next
+		return r.view, r.err
+	}
 }
 
 func noExecute(node *corev1.Node) []corev1.Taint {

@@ -28,7 +28,7 @@ const (
 type cancelReason string
 
 const (
-	// cancelNotTainted: the taint is gone, or the node or device that had it.
+	// cancelNotTainted: the taint is gone, or the device that had it.
 	cancelNotTainted cancelReason = "NotTainted"
 	// cancelTolerated: the pod tolerates the taints without limit.
 	cancelTolerated cancelReason = "Tolerated"

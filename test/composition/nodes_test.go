@@ -78,6 +78,7 @@ func TestANodeDiesWhileTheServerIsSlow(t *testing.T) {
 				require.LessOrEqual(t, ours[what], at+6*delay+10*time.Second, what)
 			}
 			require.Len(t, stock, 4)
+			require.LessOrEqual(t, ours["pods deleted"]-ours["tainted"], stock["pods deleted"]-stock["tainted"]+delay+time.Second, "an eviction takes one proof more")
 		})
 	}
 }
