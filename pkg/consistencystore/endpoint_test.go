@@ -63,7 +63,7 @@ func TestProtectionBehindAPathPrefix(t *testing.T) {
 				created <- struct{}{}
 			})))
 			defer server.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			ctx, cancel := context.WithTimeout(t.Context(), waitTime)
 			defer cancel()
 			told := make(chan call, 100)
 			store := &telling{told: told}

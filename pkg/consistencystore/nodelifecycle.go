@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -116,6 +117,12 @@ func lookup[T any](s *NodeStore, resource schema.GroupResource, key string) (non
 // allNodes is the name under which a pass waits for the start of leadership.
 var allNodes = types.NamespacedName{Name: "all nodes"}
 
+const (
+	// passWait is how long a pass waits for the start, so as not to be put off by a whole period for a few requests, and passPoll how often it looks.
+	passWait = time.Second
+	passPoll = 20 * time.Millisecond
+)
+
 // nodeBreaker delays the first pass until the caches are as new as the start of leadership.
 type nodeBreaker struct {
 	*nodebreaker.Nodes
@@ -127,7 +134,8 @@ type nodeBreaker struct {
 
 // BeginPass reports whether the pass may be made; see nodebreaker.Nodes.
 func (b *nodeBreaker) BeginPass(ctx context.Context) bool {
-	if b.held.all.Load() != nil {
+	started := func(context.Context) (bool, error) { return b.held.all.Load() == nil, nil }
+	if wait.PollUntilContextTimeout(ctx, passPoll, passWait, true, started) != nil {
 		limit := rvtracker.StartLimits.Unknown // Also of a stale cache, which must not hide dead nodes: each action of a pass has a proof of its own.
 		b.since.Do(func() { b.until = time.Now().Add(limit) })
 		if time.Now().Before(b.until) {

@@ -42,6 +42,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
+	"github.com/fresh-kcm/fresh-kcm/pkg/nodebreaker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
@@ -366,4 +367,20 @@ func TestFrozenLeases(t *testing.T) {
 	}
 	t.Logf("upstream: a false full disruption, or a taint lost, in %d of 50 runs", wrong)
 	require.Positive(t, wrong, "the fault must hurt upstream")
+}
+
+// A pass that begins a moment before the caches are proven is made then, and not a whole period later.
+func TestTheFirstPassWaitsAMomentForTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := newHolds("test")
+		held.holdStartOf(time.Now(), nodeResource)
+		b := &nodeBreaker{Nodes: nodebreaker.NewNodes(nodebreaker.NodesOptions{Controller: "test", Grace: time.Minute}), held: held}
+		began := time.Now()
+		require.False(t, b.BeginPass(t.Context()))
+		require.Equal(t, passWait, time.Since(began))
+		time.AfterFunc(300*time.Millisecond, func() { held.releaseAll() })
+		began = time.Now()
+		require.True(t, b.BeginPass(t.Context()))
+		require.LessOrEqual(t, time.Since(began), 300*time.Millisecond+passPoll)
+	})
 }

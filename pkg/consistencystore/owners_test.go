@@ -276,7 +276,7 @@ func TestEveryWriteHasAnOwner(t *testing.T) {
 			config := &restclient.Config{Host: server.URL, ContentConfig: restclient.ContentConfig{ContentType: runtime.ContentTypeJSON}}
 			config.Wrap(func(next http.RoundTripper) http.RoundTripper { return writes{next, made} })
 			builder := clientbuilder.SimpleControllerClientBuilder{ClientConfig: config}
-			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			ctx, cancel := context.WithTimeout(t.Context(), waitTime)
 			defer cancel()
 			factory := informers.NewSharedInformerFactory(objects, 0)
 			run := tc.build(ctx, t, factory, builder.ClientOrDie("test"), builder.ConfigOrDie("test"))

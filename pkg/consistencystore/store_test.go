@@ -20,7 +20,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
-const wait, tick = 10 * time.Second, time.Millisecond
+const waitTime, tick = 10 * time.Second, time.Millisecond
 
 var pods = schema.GroupResource{Resource: "pods"}
 
@@ -56,7 +56,7 @@ func TestParkedOwnerComesBackToTheQueue(t *testing.T) {
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
 	require.NoError(t, store.EnsureReady(owner))
 	store.WroteAt(owner, "uid", pods, "8")
-	require.Eventually(t, func() bool { return consistency.Parked(store.EnsureReady(owner)) }, wait, tick, "the tracker has to be running")
+	require.Eventually(t, func() bool { return consistency.Parked(store.EnsureReady(owner)) }, waitTime, tick, "the tracker has to be running")
 	require.NoError(t, store.EnsureReady(types.NamespacedName{Namespace: "ns", Name: "other"}), "other owners go on")
 
 	require.NoError(t, informer.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "b", ResourceVersion: "8"}}))

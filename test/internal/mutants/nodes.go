@@ -21,10 +21,34 @@ var nodes = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "each-try", Protection: "each try of an eviction is decided again", File: guards + "/taint.go",
-			Old: "refuted || view.old() {",
-			New: "refuted || view.old() && false {",
+			Old: "case view.old():",
+			New: "case view.old() && false:",
 		},
 		Package: guards, Test: "TestEachTryIsDecidedAgain",
+	},
+	{
+		Mutant: Mutant{
+			Name: "gone-node", Protection: "pods of a node that is gone are evicted when their tolerations end", File: guards + "/taintview.go",
+			Old: "return v.node != nil && len(noExecute(v.node)) == 0",
+			New: "return v.node == nil || len(noExecute(v.node)) == 0",
+		},
+		Package: guards, Test: "TestPodsOfANodeThatIsGoneAreEvictedOnTime",
+	},
+	{
+		Mutant: Mutant{
+			Name: "slow-node", Protection: "a proof of a node's condition may come after who asked for it has gone", File: breaker + "/verify.go",
+			Old: "		n.putOff[c] = asOf\n",
+			New: "",
+		},
+		Package: compositionTests, Test: "TestANodeDiesWhileTheServerIsSlow",
+	},
+	{
+		Mutant: Mutant{
+			Name: "proof-ahead", Protection: "on a slow server the next proof of a node is made beside the request of an eviction", File: guards + "/taintview.go",
+			Old: "	if !v.old() {\n		return func",
+			New: "	if v.old() || !v.old() {\n		return func",
+		},
+		Package: compositionTests, Test: "TestANodeDiesWhileTheServerIsSlow",
 	},
 	{
 		Mutant: Mutant{

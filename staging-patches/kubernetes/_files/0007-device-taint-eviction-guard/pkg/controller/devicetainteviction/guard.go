@@ -99,6 +99,7 @@ func (tc *Controller) confirm(ctx context.Context, podRef tainteviction.Namespac
 	pod, err := tc.pod(podRef.NamespacedName, podRef.UID)
 	if err != nil {
 		// It is gone, as the live read before the deletion will show.
+		tc.guard.CalledOff(podRef.UID)
 		return true, 0
 	}
 	judged := guardedEviction(pod, eviction)
