@@ -240,8 +240,8 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestQuotaThatSaysTooLittleCannotBeWritten", Mutant: Mutant{
 			Name: "unwritten-quota", Protection: "a quota that could not be written is not counted once more soon", File: controllers + "resourcequota/prove.go",
-			Old: " && q.ResourceVersion != made.ResourceVersion {",
-			New: " {",
+			Old: "key)+rq.missingUsageQueue.NumRequeues(key) == 0 {",
+			New: "key)+rq.missingUsageQueue.NumRequeues(key) >= 0 {",
 		}},
 		{Package: compositionTests, Test: "TestWhatIsBeingMadeStaysCharged/ours", Mutant: Mutant{
 			Name: "short-quota", Protection: "a quota is not recalculated soon after it was published while something is being made", File: controllers + "resourcequota/prove.go",

@@ -17,7 +17,6 @@ import (
 	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/klog/v2"
-
 	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
@@ -104,11 +103,12 @@ func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.Resou
 }
 
 // addIfWrong has the quota recalculated if it says less than there is, or is as it was published, and wrong. It says more while an object is made, which is charged
-// first: that charge would be taken back. One that is as it was read could not be written, and is left to the queue's backoff.
+// first: that charge would be taken back. One that could not be written is left to the queue's backoff.
 func (rq *Controller) addIfWrong(made *v1.ResourceQuota, published v1.ResourceList) {
 	rq.workerLock.RLock()
 	defer rq.workerLock.RUnlock()
-	if q, err := rq.rqLister.ResourceQuotas(made.Namespace).Get(made.Name); err == nil && q.ResourceVersion != made.ResourceVersion {
+	key := klog.KObj(made).String()
+	if q, err := rq.rqLister.ResourceQuotas(made.Namespace).Get(made.Name); err == nil && rq.queue.NumRequeues(key)+rq.missingUsageQueue.NumRequeues(key) == 0 {
 		now, _ := quota.CalculateUsage(q.Namespace, q.Spec.Scopes, q.Spec.Hard, rq.registry, q.Spec.ScopeSelector)
 		if enough, _ := quota.LessThanOrEqual(now, q.Status.Used); !enough || quota.Equals(q.Status.Used, published) && !quota.Equals(now, published) {
 			rq.addQuota(klog.Background(), q)
