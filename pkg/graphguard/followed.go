@@ -84,15 +84,17 @@ func (f *followed) handed(object any) {
 // bookmark notes that everything up to rv was handed to the graph.
 func (f *followed) bookmark(rv string) {
 	f.mu.Lock()
+	// The first one that a handler gets ends what it was given when it was added, which may be newer than the list.
+	list := f.list
+	listed := rv == list || f.position == "" && freshness.Less(list, rv)
 	f.position = rv
-	listed := rv == f.list
 	if listed {
 		f.list = ""
 	}
 	f.tell()
 	f.mu.Unlock()
 	if listed {
-		f.guard.graph.Mark(func() { f.guard.trust(f, rv) })
+		f.guard.graph.Mark(func() { f.guard.trust(f, list) })
 	}
 }
 

@@ -241,6 +241,22 @@ func TestAProofCountsOnceTheGraphHasWhatTheCacheHas(t *testing.T) {
 	}
 }
 
+// A handler that is added just after the first list gets a bookmark of its own, for all that it was given then.
+func TestAHandlerIsAddedBehindTheFirstList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, pods)
+		w.stores[pods] = cache.NewStore(cache.MetaNamespaceKeyFunc)
+		w.handlers[pods] = w.Follow(consistency.GraphResource{GroupVersionResource: pods, Namespaced: true}, w.stores[pods], cache.ResourceEventHandlerFuncs{})
+		w.list(pods, "5")
+		began := time.Now()
+		require.False(t, w.proven("a"))
+		w.bookmark(pods, "8")
+		require.Equal(t, "a", <-w.again)
+		require.True(t, w.proven("a"))
+		require.Less(t, time.Since(began), time.Second)
+	})
+}
+
 // No owner waits without limit, however it is with the caches.
 func TestAnOwnerWaitsForALimitedTime(t *testing.T) {
 	for name, test := range map[string]struct {

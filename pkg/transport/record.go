@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"regexp"
 	"slices"
@@ -149,7 +150,13 @@ func outcomeUnknown(req *http.Request, resp *http.Response, err error) bool {
 	}
 	var notLeader *NotLeaderError
 	var unguarded *PreconditionError
-	return !errors.As(err, &notLeader) && !errors.As(err, &unguarded) && !utilnet.IsConnectionRefused(err)
+	return !errors.As(err, &notLeader) && !errors.As(err, &unguarded) && !utilnet.IsConnectionRefused(err) && !unconnected(err)
+}
+
+// unconnected reports whether there was no connection by which anything could have been sent.
+func unconnected(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 // refusals begin what the apiserver says where admission failed with a server error, in its words: a webhook could not be called

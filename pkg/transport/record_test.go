@@ -5,12 +5,18 @@ package transport
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -103,6 +109,36 @@ func TestAWriteThatWasNotAdmittedWasNotMade(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, body, left, "the controller still gets the answer")
 			}
+		})
+	}
+}
+
+// What could not be sent was not made: the server cannot be reached, as while its address moves. A connection that ends is another matter.
+func TestAWriteWithoutAConnectionWasNotMade(t *testing.T) {
+	for name, tc := range map[string]struct {
+		dial    func(ctx context.Context, network, address string) (net.Conn, error)
+		unknown bool
+	}{
+		"no route": {func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}
+		}, false},
+		"no answer in time": {func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{Deadline: time.Now()}).DialContext(ctx, network, "127.0.0.1:1")
+		}, false},
+		"the connection ends": {func(context.Context, string, string) (net.Conn, error) {
+			client, server := net.Pipe()
+			go func() {
+				_, _ = server.Read(make([]byte, 1))
+				_ = server.Close()
+			}()
+			return client, nil
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:1/api/v1/namespaces/ns/pods", strings.NewReader("{}"))
+			_, err := (&http.Transport{DialContext: tc.dial}).RoundTrip(req) //nolint:bodyclose // There is none.
+			require.Error(t, err)
+			require.Equal(t, tc.unknown, outcomeUnknown(req, nil, err), err)
 		})
 	}
 }
