@@ -288,7 +288,7 @@ func (Tracker) Fence(r schema.GroupResource, err error) {
 	fences.WithLabelValues(r.Group, r.Resource, outcome).Inc()
 }
 
-// Forgotten implements rvtracker.Metrics: no series by the resource alone is left.
+// Forgotten implements rvtracker.Metrics: no series by the resource alone is left, nor one of actions that were put off because of its cache.
 func (Tracker) Forgotten(r schema.GroupResource) {
 	match := map[string]string{"group": r.Group, "resource": r.Resource}
 	incomparable.DeletePartialMatch(match)
@@ -296,6 +296,7 @@ func (Tracker) Forgotten(r schema.GroupResource) {
 	rewinds.DeletePartialMatch(match)
 	fences.DeletePartialMatch(match)
 	relistProofs.DeletePartialMatch(match)
+	unprovenActions.DeletePartialMatch(match)
 }
 
 // Proof implements rvtracker.Metrics.

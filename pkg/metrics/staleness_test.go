@@ -77,6 +77,7 @@ func TestNothingIsKeptOfDefinitionsThatAreGone(t *testing.T) {
 			Tracker{}.Fence(r.GroupResource(), nil)
 			Tracker{}.Proof(r.GroupResource(), "Proven")
 			Tracker{}.Incomparable(r.GroupResource(), "Store")
+			Unproven("garbagecollector", r.GroupResource(), "Stale")
 		}
 		gone := func(r schema.GroupVersionResource) {
 			s.Unwatched(r)
