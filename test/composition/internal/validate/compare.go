@@ -33,6 +33,8 @@ func doublings(s schedule.Schedule, fault schedule.Action, resource string, firs
 const (
 	// moreRequests of one kind for one owner, besides a quarter of stock's.
 	moreRequests = 10
+	// conflicts is how often in a row the controllers of revisions try to write one that conflicts.
+	conflicts = 5
 	// leftToDo is what stock has yet to write for an owner that it has not finished by the end, and ours has: its backoff
 	// may be longer than the run.
 	leftToDo = 30
@@ -66,7 +68,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 	}
 	lost := lostRuns(s, stock, ours)
 	for _, v := range ours.Unjustified {
-		if (v.Rule != "run" || !lost) && !collectorExcused(s, v, stock, ours) && !claimExcused(s, v, stock, ours) && !scalingExcused(s, v, stock, ours) && !detachmentExcused(s, v, stock, ours) {
+		if (v.Rule != "run" || !lost) && !collectorExcused(s, v, stock, ours) && !claimExcused(s, v, stock, ours) && !scalingExcused(s, v, stock, ours) && !detachmentExcused(s, v, stock, ours) && !retryExcused(s, v, stock, ours) {
 			out = append(out, v)
 		}
 	}
@@ -84,6 +86,10 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 			case "patch pods/status":
 				// An eviction that failed is tried again after 5 s, and then half as often each time. Stock tries it five times in 40 ms, and never again.
 				allowed += stock.Requests[owner][what] * doublings(s, schedule.FailWrites, reads[0], 5*time.Second)
+			case "update controllerrevisions":
+				if s.HasFor(schedule.FailWrites, "controllerrevisions") {
+					allowed *= conflicts
+				}
 			case "update " + reads[1] + "/status":
 				// A change of the spec that is not seen has each write of the status fail five times, with the queue's backoff. Stock's counts other failures, too.
 				allowed += 5 * doublings(s, schedule.Late, reads[1], queues.first)
@@ -190,6 +196,12 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 		return 0
 	})
 	return out
+}
+
+// retryExcused says that a deletion failed, and was tried again after the event was lost that took back what it was for: no resource version shows that. Stock
+// goes on with it, too.
+func retryExcused(s schedule.Schedule, v Violation, stock, ours Record) bool {
+	return v.Rule == deletionRule && s.Has(schedule.LoseEvent) && s.HasFor(schedule.FailWrites, "pods") && ours.broke(deletionRule) <= stock.broke(deletionRule)
 }
 
 // onlyOurs says that a Job is complete, and stock's never will be: it deleted pods that had finished, which a stale cache had as running.

@@ -22,6 +22,9 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 )
 
+// deletionRule is that a pod is only deleted if its owner has too many.
+const deletionRule = "deletion"
+
 // Violation is a rule that a run broke.
 type Violation struct {
 	Rule, Text string
@@ -396,7 +399,7 @@ func (j *Judge) judgePod(truth model.Truth, r *model.Request) {
 		return
 	}
 	if s := stateOf(truth, r.Owner); !s.gone && !s.surplus[r.Name] && j.surplus[r.Name].Before(since) {
-		j.unjustified("deletion", "at %s pod %s of %s, which is not surplus", late, r.Name, r.Owner)
+		j.unjustified(deletionRule, "at %s pod %s of %s, which is not surplus", late, r.Name, r.Owner)
 	}
 }
 
