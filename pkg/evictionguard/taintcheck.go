@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 )
 
@@ -92,7 +93,7 @@ func (c *nodeChecks) refutes(ctx context.Context, check *nodeCheck, cached *core
 		return false
 	}
 	live := check.live
-	if live == nil || live.UID != cached.UID || live.ResourceVersion == cached.ResourceVersion || len(noExecute(live)) > 0 {
+	if live == nil || live.UID != cached.UID || freshness.Passed(cached.ResourceVersion, live.ResourceVersion) || len(noExecute(live)) > 0 {
 		return false
 	}
 	c.mu.Lock()

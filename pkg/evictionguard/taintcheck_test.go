@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestLostEvent: the event of the taint's removal never comes, while the cache is fresh otherwise.
@@ -40,6 +42,16 @@ func TestLostEvent(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A read from before the node was tainted again says nothing against that.
+func TestAnOlderReadRefutesNoTaint(t *testing.T) {
+	c := &nodeChecks{wrong: map[string]string{}}
+	check := &nodeCheck{done: make(chan struct{}), live: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a", ResourceVersion: "10"}}}
+	close(check.done)
+	for rv, refuted := range map[string]bool{"9": true, "10": false, "11": false} {
+		require.Equal(t, refuted, c.refutes(t.Context(), check, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a", ResourceVersion: rv}}), rv)
 	}
 }
 
