@@ -50,6 +50,7 @@ func compareValues(s schedule.Schedule, stock, ours Record) []Violation {
 				limit = fault + afterFault
 			}
 			switch {
+			case c.rule == "withheld" && stock.Room[v.Namespace] && s.HasFor(schedule.FailWrites, "resourcequotas"): // Stock had let it fall too far before it could not be written.
 			case ourOpen && !open && ourMost > most+limit:
 				add("end", "%s: %s not ended for the last %s, stock's is", v, c.rule, c.ours[len(c.ours)-1].For)
 			case open:
