@@ -200,6 +200,36 @@ func TestASlowProofOfAValueHoldsNoWorker(t *testing.T) {
 	})
 }
 
+// Nor do many values of one object: a worker waits for the proof of the first alone, and later for one proof for all.
+func TestManyValuesOfAnObjectHoldNoWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes, values = 3 * time.Second, 20
+		cache := slowCache{&busyCache{takes: takes, turn: make(chan struct{}, 1)}}
+		store := passStore(t.Context(), cache, nil)
+		queue := make(chan string, 9*values)
+		store.OnReady(func(key string) { queue <- key })
+		store.Follow(pods, cache)
+		look := func() (proven int, took time.Duration) {
+			began := time.Now()
+			ctx := consistency.WithReading(t.Context(), store, "ns/a")
+			for i := range values {
+				if consistency.ProvePass(ctx, fmt.Sprint(i), pods) == nil {
+					proven++
+				}
+			}
+			return proven, time.Since(began)
+		}
+		proven, took := look()
+		require.Zero(t, proven)
+		require.Less(t, took, 2*briefly)
+		for proven < values {
+			<-queue
+			proven, took = look()
+			require.LessOrEqual(t, took, 2*takes)
+		}
+	})
+}
+
 // A value that another reconcile proves while it waits leaves nothing behind once its wait ends.
 func TestAValueThatIsProvenWhileItWaitsIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
