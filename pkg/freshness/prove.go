@@ -23,8 +23,13 @@ type fenceResult struct {
 // Fence takes a fence that is sent after the call, or shares one of another caller
 // that is not sent yet. The error is an *Error, or wraps ctx's.
 func (p *Prover) Fence(ctx context.Context, gvr schema.GroupVersionResource) (Fence, error) {
+	return p.FenceSince(ctx, gvr, time.Now())
+}
+
+// FenceSince is Fence for a caller to whom one that was sent at asOf or later will do, if it is under way or known.
+func (p *Prover) FenceSince(ctx context.Context, gvr schema.GroupVersionResource, asOf time.Time) (Fence, error) {
 	r := p.resource(gvr)
-	result, err := r.fenceSince(ctx, time.Now())
+	result, err := r.fenceSince(ctx, asOf)
 	if err != nil {
 		return Fence{}, err
 	}

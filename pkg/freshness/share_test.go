@@ -56,6 +56,13 @@ func TestLaterCallersShareTheNextFence(t *testing.T) {
 		var callers sync.WaitGroup
 		callers.Go(func() { w.requireProven(w.prove(before), methodFence) })
 		synctest.Wait()
+		time.Sleep(time.Millisecond)
+		callers.Go(func() {
+			fence, err := w.p.FenceSince(w.Context(), leases, before)
+			require.NoError(w, err)
+			require.Equal(w, before, fence.TakenAt)
+		})
+		synctest.Wait()
 		time.Sleep(time.Millisecond) // the first is sent: it is too old for those who ask from now on
 		after := time.Now()
 		for range 50 {

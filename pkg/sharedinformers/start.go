@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// startFences is how long the informers' start may wait for the fences that were sent when the controllers asked for
-	// them: a first list that is sent after its fence was answered is proven by it.
+	// startFences is how long the informers' start may wait for all fences that were sent while the controllers were built:
+	// a first list that is sent after its fence was answered is proven by it.
 	startFences = 500 * time.Millisecond
 	// retry is how soon a cache is looked at again, whatever is known of it.
 	retry = 100 * time.Millisecond
@@ -35,8 +35,10 @@ type StartOptions struct {
 	Prove func(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof
 	// Wait returns when, after a proof, it may be worth proving again.
 	Wait func(ctx context.Context, resource schema.GroupResource, proof freshness.Proof)
-	// Register has the prover look at a cache, and takes a fence.
+	// Register has the prover look at a cache, and sends a fence without waiting for the answer.
 	Register func(ctx context.Context, resource schema.GroupResource, store cache.Store) error
+	// Fenced returns when all fences that were sent for registered caches, whoever registered them, are answered, or ctx ends.
+	Fenced func(ctx context.Context)
 	// Mapper knows the resources of types.
 	Mapper meta.RESTMapper
 	// Since is the start of leadership.
@@ -94,7 +96,7 @@ func (s *startCaches) of(controller string, informer cache.SharedIndexInformer, 
 	defer s.mu.Unlock()
 	c := s.caches[informer.GetStore()]
 	if c == nil {
-		c = &startCache{all: s, informer: informer, opened: make(chan struct{}), fenced: make(chan struct{})}
+		c = &startCache{all: s, informer: informer, opened: make(chan struct{}), registered: make(chan struct{})}
 		s.caches[informer.GetStore()] = c
 		go c.run(of)
 	}
@@ -118,17 +120,16 @@ func (s *startCaches) list() []*startCache {
 
 // fenced returns when all fences are answered that were sent before the first lists, or after a while.
 func (s *startCaches) fenced() {
-	timer := time.NewTimer(startFences)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(s.ctx, startFences)
+	defer cancel()
 	for _, c := range s.list() {
 		select {
-		case <-c.fenced:
-		case <-timer.C:
-			return
-		case <-s.ctx.Done():
+		case <-c.registered:
+		case <-ctx.Done():
 			return
 		}
 	}
+	s.opts.Fenced(ctx)
 }
 
 // Waits adds the controllers that have not started because a cache that has its first list is not proven yet.
@@ -158,8 +159,8 @@ func (f *StartInformers) Waits(out *stalenessz.Longest) {
 type startCache struct {
 	all      *startCaches
 	informer cache.SharedIndexInformer
-	// opened is closed once controllers may start on the cache, fenced once the fence before its first list is answered.
-	opened, fenced chan struct{}
+	// opened is closed once controllers may start on the cache, registered once a fence is sent, or cannot be.
+	opened, registered chan struct{}
 
 	mu          sync.Mutex
 	controllers []string
@@ -196,7 +197,7 @@ func (c *startCache) both(checker cache.DoneChecker) <-chan struct{} {
 func (c *startCache) run(of typeOrResource) {
 	ctx := c.all.ctx
 	gvr, err := c.register(ctx, of)
-	close(c.fenced)
+	close(c.registered)
 	select {
 	case <-c.informer.HasSyncedChecker().Done():
 	case <-ctx.Done():
@@ -227,7 +228,7 @@ func (c *startCache) run(of typeOrResource) {
 	close(c.opened)
 }
 
-// register has the prover look at the cache, and takes a fence.
+// register has the prover look at the cache, and sends a fence.
 func (c *startCache) register(ctx context.Context, of typeOrResource) (schema.GroupVersionResource, error) {
 	gvr, err := of.resolve(c.all.opts.Mapper)
 	if err != nil {

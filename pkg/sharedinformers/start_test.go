@@ -82,6 +82,15 @@ type starting struct {
 	*StartInformers
 	prover *provenOver
 	errors []string
+	// answer is how long fences take.
+	answer time.Duration
+}
+
+func (s *starting) fenced(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(s.answer):
+	}
 }
 
 func startingWith(t *testing.T, podsProven, nodesProven func(time.Duration) freshness.Proof, register func() error) *starting {
@@ -97,6 +106,7 @@ func startingWith(t *testing.T, podsProven, nodesProven func(time.Duration) fres
 	s.StartInformers = NewStartInformers(ctx, informers.NewSharedInformerFactory(fake.NewClientset(), 0), StartOptions{
 		Prove: s.prover.prove, Wait: s.prover.wait, Mapper: mapper, Since: time.Now(),
 		Register: func(context.Context, schema.GroupResource, cache.Store) error { return register() },
+		Fenced:   s.fenced,
 		Waits:    func(controller string) bool { return controller != "exempt" },
 	})
 	t.Cleanup(func() {
@@ -215,17 +225,32 @@ func TestEachCacheIsWaitedForByItself(t *testing.T) {
 func TestInformersStartAfterTheirFences(t *testing.T) {
 	for answer, want := range map[time.Duration]time.Duration{0: 0, 100 * time.Millisecond: 100 * time.Millisecond, 2 * time.Second: startFences} {
 		synctest.Test(t, func(t *testing.T) {
-			s := startingWith(t, always(freshness.Proof{Outcome: freshness.Proven}), always(freshness.Proof{Outcome: freshness.Proven}), func() error {
-				time.Sleep(answer)
-				return nil
-			})
+			s := startingWith(t, always(freshness.Proof{Outcome: freshness.Proven}), always(freshness.Proof{Outcome: freshness.Proven}), nil)
+			s.answer = answer
 			factory := s.ForController("podgc")
 			factory.Core().V1().Pods().Informer()
 			factory.Core().V1().Nodes().Informer()
 			began := time.Now()
 			s.Start(t.Context().Done())
 			require.Equal(t, want, time.Since(began))
-			time.Sleep(3 * time.Second)
+		})
+	}
+}
+
+// A fence is waited for from when its resource is known; that is part of the same time.
+func TestInformersStartThoughMappingsAreSlow(t *testing.T) {
+	for mapping, want := range map[time.Duration]time.Duration{300 * time.Millisecond: 400 * time.Millisecond, 450 * time.Millisecond: startFences, time.Second: startFences} {
+		synctest.Test(t, func(t *testing.T) {
+			s := startingWith(t, always(freshness.Proof{Outcome: freshness.Proven}), always(freshness.Proof{Outcome: freshness.Proven}), func() error {
+				time.Sleep(mapping)
+				return nil
+			})
+			s.answer = 100 * time.Millisecond
+			s.ForController("podgc").Core().V1().Pods().Informer()
+			began := time.Now()
+			s.Start(t.Context().Done())
+			require.Equal(t, want, time.Since(began))
+			time.Sleep(time.Second)
 		})
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,9 +24,6 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
 
-// firstFence bounds the fence that is taken before an informer starts.
-const firstFence = 2 * time.Second
-
 // proofs joins the tracker and the prover: the prover proves the caches that the tracker follows, and
 // reports every fence to the tracker.
 type proofs struct {
@@ -34,6 +33,8 @@ type proofs struct {
 
 	mu     sync.Mutex
 	scopes map[schema.GroupVersionResource]scope
+	// fencing has a channel for each fence of register that is under way, closed with its answer.
+	fencing map[chan struct{}]struct{}
 }
 
 // The budget is far above usual use: the monitor makes 2 requests a second, and decisions that a proof from up to 2 s before will do for make
@@ -44,7 +45,7 @@ const (
 )
 
 func newProofs(config *rest.Config, mapper meta.RESTMapper) (*proofs, error) {
-	p := &proofs{mapper: mapper, counts: &metrics.Staleness{}, scopes: map[schema.GroupVersionResource]scope{}}
+	p := &proofs{mapper: mapper, counts: &metrics.Staleness{}, scopes: map[schema.GroupVersionResource]scope{}, fencing: map[chan struct{}]struct{}{}}
 	prover, err := freshness.New(freshness.Options{
 		Config: config, QPS: proverQPS, Burst: proverBurst, Metrics: p.counts, Namespaced: p.namespaced,
 	})
@@ -55,23 +56,48 @@ func newProofs(config *rest.Config, mapper meta.RESTMapper) (*proofs, error) {
 	return p, nil
 }
 
-// register registers a cache with the prover, and takes a fence at once: if the first list is as
-// new as that, the cache is proven as new as the start of leadership without another request. Nothing can
-// be proven about a resource that has no mapping.
+// register registers a cache with the prover. Before the cache's first list it sends a fence, too, without waiting for the answer. A first
+// list that is sent after the answer has passed that fence, so the cache is proven as new as the start of leadership without another
+// request. One that is sent before the answer may lack what the fence has, and proves nothing until the cache has passed it. Nothing can be
+// proven about a resource that has no mapping.
 func (p *proofs) register(ctx context.Context, resource schema.GroupResource, store cache.Store, source *rvtracker.Source) error {
+	asOf := time.Now()
 	gvr, err := p.mapper.ResourceFor(resource.WithVersion(""))
 	if err != nil {
 		return fmt.Errorf("no version of %s: %w", resource, err)
 	}
-	if !p.prover.Track(gvr, store, source) {
+	if !p.prover.Track(gvr, store, source) || store.LastStoreSyncResourceVersion() != "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, firstFence)
-	defer cancel()
-	if _, err := p.prover.Fence(ctx, gvr); err != nil {
-		klog.FromContext(ctx).V(2).Info("The fence before the first list failed", "resource", resource, "err", err)
-	}
+	answered := make(chan struct{})
+	p.mu.Lock()
+	p.fencing[answered] = struct{}{}
+	p.mu.Unlock()
+	go func() {
+		// A proof that is asked for meanwhile shares the fence.
+		if _, err := p.prover.FenceSince(ctx, gvr, asOf); err != nil {
+			klog.FromContext(ctx).V(2).Info("The fence before the first list failed", "resource", resource, "err", err)
+		}
+		p.mu.Lock()
+		delete(p.fencing, answered)
+		p.mu.Unlock()
+		close(answered)
+	}()
 	return nil
+}
+
+// fenced returns when the fences that register has sent are answered, or ctx ends.
+func (p *proofs) fenced(ctx context.Context) {
+	p.mu.Lock()
+	fencing := slices.Collect(maps.Keys(p.fencing))
+	p.mu.Unlock()
+	for _, answered := range fencing {
+		select {
+		case <-answered:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // forget unregisters a cache from the prover.

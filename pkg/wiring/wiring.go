@@ -118,7 +118,7 @@ func (w *Wiring) Store(controller string, stores map[schema.GroupResource]consis
 	return s
 }
 
-// Register has the tracker and the prover look at a cache.
+// Register has the tracker and the prover look at a cache. It does not wait for an answer to the fence that it sends.
 func (w *Wiring) Register(ctx context.Context, resource schema.GroupResource, store cache.Store) error {
 	return w.proofs.register(ctx, resource, store, w.tracker.Register(resource, store))
 }
@@ -136,6 +136,7 @@ func (w *Wiring) StartInformers(factory informers.SharedInformerFactory, mapper 
 		Prove:    w.proofs.Prove,
 		Wait:     w.proofs.Wait,
 		Register: w.Register,
+		Fenced:   w.proofs.fenced,
 		Mapper:   mapper,
 		Since:    w.term.Since,
 		Waits:    waits,
