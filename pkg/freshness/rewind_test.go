@@ -4,11 +4,17 @@
 package freshness
 
 import (
+	"context"
+	"net/http"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 )
@@ -271,6 +277,36 @@ func TestADoubtedCacheProvesNothing(t *testing.T) {
 		proof, _ = w.p.Known(leases)
 		require.True(w, proof.At.After(before.TakenAt))
 		require.Zero(w, m.rewinds)
+	})
+}
+
+// The server refuses every read of a resource after a restore: its owners are reconciled in the end, and nothing is proven by its cache all the same.
+func TestADoubtedCacheThatIsUsedProvesNothing(t *testing.T) {
+	inWorld(t, Options{}, func(w *world) {
+		tracker := rvtracker.New(rvtracker.Options{Fencer: w.p.Fencer(), OnRewind: func() {}})
+		controller := trackBy(tracker, w.p, leases, w.view)
+		other := newView(w.api)
+		source := tracker.Register(schema.GroupResource{Resource: "pods"}, other)
+		other.show(110)
+		ctx, cancel := context.WithCancel(w.Context())
+		var running sync.WaitGroup
+		running.Go(func() { tracker.Run(ctx) })
+		defer func() {
+			cancel()
+			running.Wait()
+		}()
+		synctest.Wait()
+		w.takeFence()
+		w.fail(func(*http.Request) bool { return true }, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, nil)
+
+		_, err := source.ObserveFence(source.BeginFence(), "105")
+		require.NoError(w, err)
+		require.Error(w, controller.EnsureReady(types.NamespacedName{Name: "owner"}))
+		time.Sleep(rvtracker.OwnerLimits.Unknown + 2*time.Second)
+		require.NoError(w, controller.EnsureReady(types.NamespacedName{Name: "owner"}))
+		require.Equal(w, Unknown, w.prove(time.Now().Add(-time.Minute)).Outcome)
+		_, known := w.p.Known(leases)
+		require.False(w, known)
 	})
 }
 

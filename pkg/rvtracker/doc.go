@@ -39,8 +39,9 @@
 // If the store still shows the time before the rewind, no controller trusts it until a list replaces
 // its content, because events that were queued before the rewind may still come. A store below the fence
 // is no exception, unless it went back to there since a fence was last consistent: the server may have been restored to
-// before that. If the server answers fences for 5 min (maxWait) and no list comes, controllers use the store all the same;
-// Source.Epoch trusts it only once it was listed. The tracker asks for the list again, more and more rarely.
+// before that. Owners wait for it within OwnerLimits: for 1 min if no fence of it has succeeded, whatever the error, and else for 5 min.
+// Then controllers use the store all the same; Source.Epoch trusts it only once it was fenced and listed. The tracker goes on with fences,
+// and asks for the list again, more and more rarely, until it comes.
 //
 // A store often has the RV of a write already: the event came before the
 // response. That satisfies the record at once, unless the store had that RV before the request
@@ -67,8 +68,9 @@
 //
 // The tracker counts RVs that cannot be compared (KEP-5504: empty, zero, not a number), and
 // ignores them otherwise: they neither erase nor satisfy a record. A fence that
-// fails changes nothing, since a server that does not answer takes no
-// writes either. When no proof can ever come (no Fencer and no calls of
-// ObserveFence, or ErrUnprovable) owners are let go after 5 min (maxWait) and get
-// what upstream would give them.
+// fails proves nothing: owners go on waiting for what a watch may still bring, their
+// own writes or a store that went back. For what only fences and lists can settle after a rewind they wait
+// within OwnerLimits, because a server may refuse reads without end and take writes. When no proof can ever come (no Fencer and no calls of
+// ObserveFence, or ErrUnprovable), or none has come of a store that is used though it may predate a rewind, owners are let
+// go after 5 min (maxWait) and get what upstream would give them.
 package rvtracker

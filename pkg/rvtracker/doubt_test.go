@@ -338,17 +338,102 @@ func TestAListIsAskedForAgain(t *testing.T) {
 	require.Empty(t, asked)
 }
 
+// Whatever the server answers to fences of one resource: owners wait for a limited time. What the cache shows proves nothing after that, either.
 func TestADoubtThatNothingCanSettleIsGivenUp(t *testing.T) {
+	nothing := func(*bench, restoredFencer) {}
+	once := func(rv string) func(*bench, restoredFencer) {
+		return func(b *bench, live restoredFencer) {
+			live[sets] = rv
+			b.safety(time.Second)
+			delete(live, sets)
+		}
+	}
+	for name, tc := range map[string]struct {
+		happens func(*bench, restoredFencer)
+		limit   time.Duration
+	}{
+		"no fence succeeds":              {nothing, OwnerLimits.Unknown},
+		"no fence succeeds, but a list":  {func(b *bench, _ restoredFencer) { b.sets.relist("61", nil) }, OwnerLimits.Unknown},
+		"one fence has shown no rewind":  {once("99"), OwnerLimits.Stale},
+		"one fence has shown the rewind": {once("62"), OwnerLimits.Stale},
+	} {
+		t.Run(name, func(t *testing.T) {
+			live := restoredFencer{pods: "63"} // Those of sets fail for ever.
+			b := newBench(t, Options{Fencer: live, OnRewind: func() {}})
+			b.pods.apply("100")
+			b.sets.apply("99")
+			b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62")
+			b.pods.relist("63", nil)
+			began := b.clock.Now()
+			tc.happens(b, live)
+			for b.c.EnsureReady(dsA) != nil && b.clock.Since(began) < time.Hour {
+				b.safety(time.Second)
+			}
+			require.InDelta(t, tc.limit, b.clock.Since(began), float64(2*time.Second))
+			require.Contains(t, b.takeWoken(), dsA)
+			_, trusted := b.source(sets).Epoch()
+			require.False(t, trusted, "deletions need a proof all the same")
+		})
+	}
+}
+
+// Nobody waits for the store any more, as it is used. What it goes back to and what fences show then counts all the same.
+func TestADoubtedStoreThatIsUsedIsTrustedAgain(t *testing.T) {
+	live := restoredFencer{pods: "63"}
+	b := newBench(t, Options{Fencer: live, OnRewind: func() {}})
+	b.pods.apply("100")
+	b.sets.apply("99")
+	b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62")
+	b.pods.relist("63", nil)
+	b.pass(OwnerLimits.Unknown)
+	require.NoError(t, b.c.EnsureReady(dsA))
+
+	b.sets.relist("61", nil) // The list that was asked for.
+	require.Equal(t, whyRegressed, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	b.pass(OwnerLimits.Unknown)
+	require.NoError(t, b.c.EnsureReady(dsA))
+	_, trusted := b.source(sets).Epoch()
+	require.False(t, trusted)
+
+	b.pass(time.Minute)
+	live[sets] = "63"
+	b.pass(recheck)
+	_, trusted = b.source(sets).Epoch()
+	require.True(t, trusted)
+	require.NoError(t, b.c.EnsureReady(dsA))
+	require.Zero(t, b.c.busy.Load())
+}
+
+// Nothing can ever be compared.
+func TestADoubtIsGivenUpThoughNothingCanBeProven(t *testing.T) {
 	b := newBench(t, Options{Fencer: &fakeFencer{err: ErrUnprovable}, OnRewind: func() {}})
 	b.pods.apply("100")
 	b.sets.apply("99")
 	b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62")
 	b.pods.apply("63")
 	requireNotReady(t, b.c.EnsureReady(dsA))
-	for range 11 {
-		b.safety(30 * time.Second)
-	}
+	b.safety(59 * time.Second)
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	b.safety(time.Second)
 	require.NoError(t, b.c.EnsureReady(dsA))
+}
+
+// A write that a restore has undone never comes, and no fence says so.
+func TestAWriteThatMayBeLostIsNotWaitedForWithoutEnd(t *testing.T) {
+	live := restoredFencer{pods: "63"}
+	b := newBench(t, Options{Fencer: live, OnRewind: func() {}})
+	b.pods.apply("100")
+	b.sets.apply("99")
+	b.c.WroteAt(dsA, "u", sets, "110")
+	requireNotReady(t, b.c.EnsureReady(dsA))
+	b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62")
+	b.pods.relist("63", nil)
+	b.pass(2 * OwnerLimits.Unknown)
+	require.NoError(t, b.c.EnsureReady(dsB))
+	require.Equal(t, whyWrite, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	b.pass(maxWait - 2*OwnerLimits.Unknown)
+	require.NoError(t, b.c.EnsureReady(dsA))
+	require.Equal(t, 1, b.metrics.count("dropped"+outcomeAbandoned))
 }
 
 // An aggregated API of two replicas, each with resource versions of its own.

@@ -12,7 +12,7 @@ import (
 // ErrUnprovable is wrapped by the error of a Fencer if asking again will not
 // help: the read is forbidden, or the server's RVs cannot be compared. A waiting
 // owner is then let go after maxWait. Any other error of a Fencer counts
-// as temporary, and the owner goes on waiting.
+// as temporary, and the owner goes on waiting; after a rewind within OwnerLimits.
 var ErrUnprovable = errors.New("live resource version cannot be proven")
 
 // errRewound is returned to a waiter whose RV will not come, because the

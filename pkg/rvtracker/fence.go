@@ -119,7 +119,7 @@ func (s *Source) ServerAt(epoch uint64, rv string) bool {
 
 // Epoch returns the number of rewinds proven so far. The store is trusted unless it may show the time before the last of them, or
 // before one that another resource has shown: then it is not trusted until a list replaces its content, even if owners use it
-// after maxWait. Read before the store's RV, it says in which epoch that RV is.
+// by then. Read before the store's RV, it says in which epoch that RV is.
 func (s *Source) Epoch() (epoch uint64, trusted bool) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
@@ -143,9 +143,6 @@ func (s *Source) observeFence(token FenceToken, rv string) finding {
 		return findingOutdated
 	}
 	s.lastAnswer = now
-	if s.blocked && s.answering.IsZero() {
-		s.answering = now
-	}
 	t.drain(&s.line, now)
 	if v.less(token.top) || s.anyAbove(token, v) {
 		s.rewind(token, v, now)

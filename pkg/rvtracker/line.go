@@ -35,7 +35,7 @@ type line struct {
 	doubted bool
 	// reportsLists, of a store: it reports lists (beginReplace), and only a list ends being outdated or doubted.
 	reportsLists bool
-	// trustedAnyway: controllers use it though it is outdated or doubted, because no list comes.
+	// trustedAnyway: controllers use it though it is outdated or doubted, because owners have waited for long enough.
 	trustedAnyway bool
 	// replaced: a list has replaced the content since the line was outdated or doubted.
 	replaced bool

@@ -36,6 +36,13 @@ func (b *bench) safety(d time.Duration) {
 	b.pump()
 }
 
+// pass has time pass, second by second.
+func (b *bench) pass(d time.Duration) {
+	for range d / time.Second {
+		b.safety(time.Second)
+	}
+}
+
 func TestRegressionHoldsEveryoneUntilTheStoreIsBack(t *testing.T) {
 	b := newBench(t, Options{Fencer: &fakeFencer{rv: "105"}})
 	b.pods.apply("100")

@@ -69,9 +69,8 @@ func (t *Tracker) tick() {
 		if s.limited {
 			t.letGo(s, now, "Reconciling an object before the cache has its own write: it has waited as long as it may", overdue)
 		}
-		// The server answers fences, and yet no list comes: its objects cannot be read.
-		if !s.answering.IsZero() && now.Sub(s.answering) >= maxWait && (s.outdated || s.doubted) {
-			t.trustAnyway(s, "because the server answers no list")
+		if s.heldTooLong(now) {
+			t.trustAnyway(s, "because no list and no consistent read has settled that in time")
 		}
 		s.relistAgain(now)
 	}
@@ -124,9 +123,19 @@ func (c *Controller) report(now time.Time) {
 	}
 }
 
-// hopeless says that no proof has come for maxWait and none can come.
+// heldTooLong says that the store, which may show the time before a rewind, has kept owners waiting for as long as OwnerLimits let it. It counts as
+// stale once a fence has succeeded since. Why fences fail does not matter: the server may refuse them without end, and take writes.
+func (s *Source) heldTooLong(now time.Time) bool {
+	if s.heldSince.IsZero() {
+		return false
+	}
+	held, stale := now.Sub(s.heldSince), s.outdated || s.doubt.fenced
+	return held >= OwnerLimits.Stale || !stale && min(held, now.Sub(s.doubt.since)) >= OwnerLimits.Unknown
+}
+
+// hopeless says that no proof has come for maxWait, and that none can come, or that what is awaited may be of before a rewind.
 func (s *Source) hopeless(now time.Time) bool {
-	unprovable := s.t.opts.Fencer == nil || s.unprovable
+	unprovable := s.t.opts.Fencer == nil || s.unprovable || s.trustedAnyway
 	return unprovable && now.Sub(s.lastAnswer) >= maxWait
 }
 
@@ -251,7 +260,7 @@ func (s *Source) fenceDue(now time.Time) bool {
 	if since < recheck {
 		return false
 	}
-	if !s.usable() && now.Sub(s.blockedSince) >= firstCheck {
+	if s.doubted && !s.doubt.fenced || !s.usable() && now.Sub(s.blockedSince) >= firstCheck {
 		return true
 	}
 	return s.parkedFor(firstCheck, now)
@@ -264,7 +273,7 @@ func (s *Source) parkedFor(d time.Duration, now time.Time) bool {
 }
 
 // fence makes one read. An error that is not ErrUnprovable is inconclusive: the
-// server is busy or away, its state is unknown, and the owners go on waiting.
+// server is busy or away, its state is unknown, and the owners go on waiting, of a store that may predate a rewind as heldTooLong says.
 func (t *Tracker) fence(ctx context.Context, f pendingFence) {
 	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()
@@ -288,9 +297,7 @@ func (t *Tracker) fence(ctx context.Context, f pendingFence) {
 		tok.src.fencing = false
 		tok.src.unprovable = errors.Is(err, ErrUnprovable)
 		// One that was overtaken by another, which has shown a rewind, is no sign that the server does not answer.
-		if tok.src.fenceFailed = err != nil && tok.epoch == tok.src.epoch; err != nil {
-			tok.src.answering = time.Time{}
-		}
+		tok.src.fenceFailed = err != nil && tok.epoch == tok.src.epoch
 		if err != nil && !tok.src.unprovable && (tok.src.suspects() || !tok.src.usable()) {
 			tok.src.needFence = true
 		}

@@ -56,7 +56,7 @@ type Source struct {
 	lastFence    time.Time // last attempt
 	lastAnswer   time.Time // last answer that could be compared
 	lastSweep    time.Time
-	answering    time.Time // since when fences have succeeded while the source was blocked
+	heldSince    time.Time // since when it has not been usable and may show the time before a rewind
 	fenceFailed  bool
 	unprovable   bool
 	sweep        bool
@@ -181,10 +181,15 @@ func (s *Source) settleLocked() {
 	}
 	s.trust()
 	blocked := !s.usable()
+	if held := blocked && (s.outdated || s.doubted); !held {
+		s.heldSince = time.Time{}
+	} else if s.heldSince.IsZero() {
+		s.heldSince = s.t.opts.clock.Now()
+	}
 	if blocked == s.blocked {
 		return
 	}
-	s.blocked, s.answering = blocked, time.Time{}
+	s.blocked = blocked
 	delta := int32(1)
 	if blocked {
 		s.blockedSince = s.t.opts.clock.Now()

@@ -537,11 +537,35 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "hold-bounded", Protection: "a hold after a rewind ends after 5 min if the server answers and no list comes", File: "pkg/rvtracker/safety.go",
-			Old: "now.Sub(s.answering) >= maxWait && (s.outdated || s.doubted) {",
-			New: "now.Sub(s.answering) >= maxWait && (s.outdated || s.doubted) && false {",
+			Name: "hold-bounded", Protection: "a hold after a rewind ends after 5 min if no list comes", File: "pkg/rvtracker/safety.go",
+			Old: "return held >= OwnerLimits.Stale ||",
+			New: "return held >= 99*OwnerLimits.Stale ||",
 		},
 		Package: "pkg/rvtracker", Test: "TestAHoldIsBoundedThoughNoListComes",
+	},
+	{
+		Mutant: Mutant{
+			Name: "doubt-bounded", Protection: "a hold after a rewind ends after 1 min if no fence succeeds, whatever the error", File: "pkg/rvtracker/safety.go",
+			Old: "min(held, now.Sub(s.doubt.since)) >= OwnerLimits.Unknown",
+			New: "min(held, now.Sub(s.doubt.since)) >= OwnerLimits.Stale",
+		},
+		Package: "pkg/rvtracker", Test: "TestADoubtThatNothingCanSettleIsGivenUp/no_fence_succeeds",
+	},
+	{
+		Mutant: Mutant{
+			Name: "doubt-fenced", Protection: "a cache that is used though it may predate a rewind is fenced until that is settled", File: "pkg/rvtracker/safety.go",
+			Old: "if s.doubted && !s.doubt.fenced || !s.usable()",
+			New: "if !s.usable()",
+		},
+		Package: "pkg/rvtracker", Test: "TestADoubtedStoreThatIsUsedIsTrustedAgain",
+	},
+	{
+		Mutant: Mutant{
+			Name: "lost-write", Protection: "a write that a rewind may have undone is waited for for a limited time", File: "pkg/rvtracker/safety.go",
+			Old: "s.unprovable || s.trustedAnyway\n",
+			New: "s.unprovable\n",
+		},
+		Package: "pkg/rvtracker", Test: "TestAWriteThatMayBeLostIsNotWaitedForWithoutEnd",
 	},
 	{
 		Mutant: Mutant{
@@ -594,8 +618,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "fence-overtaken", Protection: "a fence that a rewind has overtaken is sent again soon", File: "pkg/rvtracker/safety.go",
-			Old: "err != nil && tok.epoch == tok.src.epoch; err != nil {",
-			New: "err != nil; err != nil {",
+			Old: "err != nil && tok.epoch == tok.src.epoch\n",
+			New: "err != nil\n",
 		},
 		Package: "pkg/rvtracker", Test: "TestAFenceThatARewindOvertakesIsSentAgainSoon",
 	},
