@@ -168,8 +168,8 @@ type lapsed struct{}
 
 func (lapsed) Renewed() time.Time { return time.Time{} }
 
-// emptyServer has nothing but what a kube-controller-manager needs to build its controllers. It closes listed once
-// the informers list, which they do when all controllers were built.
+// emptyServer has nothing but what a kube-controller-manager needs to build its controllers, and watches of nodes that bring nothing. It
+// closes listed once the informers list, which they do when all controllers were built.
 func emptyServer(t *testing.T, onRequest func(*http.Request)) (server *httptest.Server, listed chan struct{}) {
 	t.Helper()
 	listed = make(chan struct{})
@@ -185,6 +185,11 @@ func emptyServer(t *testing.T, onRequest func(*http.Request)) (server *httptest.
 			"/api/v1/nodes": `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`,
 		}[req.URL.Path]
 		w.Header().Set("Content-Type", "application/json")
+		if req.URL.Path == "/api/v1/nodes" && req.URL.Query().Get("watch") == "true" {
+			w.(http.Flusher).Flush()
+			<-req.Context().Done()
+			return
+		}
 		if answer == "" {
 			w.WriteHeader(http.StatusNotFound)
 			answer = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`
@@ -299,16 +304,22 @@ func TestNoClientEscapes(t *testing.T) {
 	}
 }
 
-// What event handlers have not been told yet is known with either gate: a protected controller asks for it without the monitor, too.
-func TestHandlersAreKnownWithEitherGate(t *testing.T) {
-	pods := corev1.SchemeGroupVersion.WithResource("pods")
+// What event handlers have not been told yet is known with either gate, and the informers of one resource can be made to relist: a protected controller
+// asks for both without the monitor, too.
+func TestInformersAreObservedWithEitherGate(t *testing.T) {
+	pods, nodes := corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithResource("nodes")
 	errSeen := errors.New("seen")
 	for _, on := range []struct{ consistency, monitor bool }{{true, true}, {true, false}, {false, true}, {false, false}} {
 		t.Run(fmt.Sprintf("%+v", on), func(t *testing.T) {
 			featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
 				features.StaleControllerConsistency: on.consistency, features.MonitorInformerStaleness: on.monitor,
 			})
-			server, _ := emptyServer(t, func(*http.Request) {})
+			watched := make(chan struct{}, 9)
+			server, _ := emptyServer(t, func(req *http.Request) {
+				if req.URL.Path == "/api/v1/nodes" && req.URL.Query().Get("watch") == "true" {
+					watched <- struct{}{}
+				}
+			})
 			c := configOf(t, server.URL, []string{"resourcequota-controller"})
 			prepare(nil)
 			t.Cleanup(func() {
@@ -331,6 +342,16 @@ func TestHandlersAreKnownWithEitherGate(t *testing.T) {
 					_, known := consistency.Handled(informer.Informer()).(interface{ Store() cache.Store })
 					require.Equal(t, on.consistency || on.monitor, known)
 				}
+				_, err = controllerContext.InformerFactory.ForResource(nodes)
+				require.NoError(t, err)
+				controllerContext.InformerFactory.Start(ctx.Done())
+				<-watched
+				if on.consistency || on.monitor {
+					require.Eventually(t, func() bool { return watches.Relist(nodes.GroupResource(), time.Now()) == 1 }, time.Minute, time.Millisecond)
+				} else {
+					require.Zero(t, watches.Relist(nodes.GroupResource(), time.Now()))
+				}
+				cancel()
 				return errSeen
 			})
 			require.ErrorIs(t, err, errSeen)

@@ -24,7 +24,7 @@ import (
 // page shows the caches and what waits for them, whether this process leads or not.
 var page = &stalenessz.Page{}
 
-// watches are those of the informers, if the monitor is on.
+// watches are those of the informers, if a gate is on.
 var watches = transport.NewWatches()
 
 // handlers are those of all informers, if a gate is on.
@@ -53,8 +53,6 @@ func prepare(exempt sets.Set[string]) {
 	}
 	if page.Consistency || page.Monitoring {
 		app.WrapInformerFactory(handlers.ObserveFactory)
-	}
-	if page.Monitoring {
 		app.WrapInformerClients(watches.Clients)
 	}
 }
@@ -90,7 +88,7 @@ func wire(ctx context.Context, controllerContext *app.ControllerContext, root cl
 	if err != nil {
 		return err
 	}
-	w, err := wiring.New(ctx, config, controllerContext.RESTMapper, wiring.NewEvents(ctx, client))
+	w, err := wiring.New(ctx, config, controllerContext.RESTMapper, watches, wiring.NewEvents(ctx, client))
 	if err != nil {
 		return err
 	}
@@ -103,7 +101,7 @@ func wire(ctx context.Context, controllerContext *app.ControllerContext, root cl
 	}
 	controllerContext.InformerFactory = handlers.Factory(controllerContext.InformerFactory)
 	if page.Monitoring {
-		w.Monitor(sharedinformers.Informers(ctx, controllerContext.InformerFactory, controllerContext.ObjectOrMetadataInformerFactory, controllerContext.RESTMapper), watches, handlers)
+		w.Monitor(sharedinformers.Informers(ctx, controllerContext.InformerFactory, controllerContext.ObjectOrMetadataInformerFactory, controllerContext.RESTMapper), handlers)
 	}
 	if page.Consistency {
 		controllerContext.InformerFactory = w.StartInformers(controllerContext.InformerFactory, controllerContext.RESTMapper, waitsToStart(exempted))

@@ -72,7 +72,7 @@ func (t *Tracker) rewound(s *Source, now time.Time) {
 		return
 	}
 	if t.opts.OnRewindOf != nil && s.relists.take(now) {
-		t.call(func(error) { t.opts.OnRewindOf(s.resource) }, nil)
+		s.askList()
 	}
 	t.askCores(now)
 }
@@ -117,6 +117,7 @@ func (s *Source) beDoubted(relisted bool) {
 	now := s.t.opts.clock.Now()
 	s.doubted, s.replaced, s.trustedAnyway = true, relisted, false
 	s.doubt = doubt{since: now, at: s.pos(), seq: s.t.fenceSeq, self: relisted}
+	s.listSince = now
 	s.relistDue = now.Add(recheck)
 	s.lastFence = time.Time{} // Doubts are spaced, as relists are: the fence is due at once.
 	s.askFence()
@@ -140,10 +141,15 @@ func (s *Source) endDoubt() {
 // relistAgain asks for the list that is waited for, if it was asked for long ago: that may have come to nothing, or not been done, as it
 // was too soon after another.
 func (s *Source) relistAgain(now time.Time) {
-	waits := s.outdated || s.doubted && !s.doubt.self
+	waits := s.outdated || s.doubted && !s.renewed(s.doubt.at)
 	if s.t.opts.OnRewindOf == nil || !waits || now.Before(s.relistDue) || !s.relists.take(now) {
 		return
 	}
 	s.relistDue = now.Add(recheck)
-	s.t.call(func(error) { s.t.opts.OnRewindOf(s.resource) }, nil)
+	s.askList()
+}
+
+func (s *Source) askList() {
+	since := s.listSince
+	s.t.call(func(error) { s.t.opts.OnRewindOf(s.resource, since) }, nil)
 }

@@ -318,7 +318,7 @@ func TestADoubtedStoreThatIsUsedIsNotTrusted(t *testing.T) {
 func TestAListIsAskedForAgain(t *testing.T) {
 	asked := map[schema.GroupResource]int{}
 	b := newBench(t, Options{Fencer: restoredFencer{pods: "62", sets: "99"}, OnRewind: func() {},
-		OnRewindOf: func(r schema.GroupResource) { asked[r]++ }})
+		OnRewindOf: func(r schema.GroupResource, _ time.Time) { asked[r]++ }})
 	b.pods.apply("100")
 	b.sets.apply("99")
 	b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62")
@@ -436,6 +436,48 @@ func TestAWriteThatMayBeLostIsNotWaitedForWithoutEnd(t *testing.T) {
 	require.Equal(t, 1, b.metrics.count("dropped"+outcomeAbandoned))
 }
 
+// Once the list has come it is not asked for again, though no fence says yet whether it is of the new epoch.
+func TestAListThatHasComeIsNotAskedForAgain(t *testing.T) {
+	asked := map[schema.GroupResource]time.Time{}
+	b := newBench(t, Options{Fencer: restoredFencer{pods: "63"}, OnRewind: func() {},
+		OnRewindOf: func(r schema.GroupResource, since time.Time) { asked[r] = since }})
+	b.pods.apply("100")
+	b.sets.apply("99")
+	b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62")
+	began := b.clock.Now()
+	b.pass(31 * time.Second)
+	require.Equal(t, map[schema.GroupResource]time.Time{pods: began, sets: began}, asked, "lists that began since then will do")
+	b.pods.relist("63", nil)
+	b.sets.relist("63", nil)
+	clear(asked)
+	b.pass(time.Hour)
+	require.Empty(t, asked)
+}
+
+// The list that its doubt has asked for is of the new epoch, too, when a fence shows that the resource went back with the others.
+func TestAListSinceTheDoubtIsSpared(t *testing.T) {
+	asked := map[schema.GroupResource]time.Time{}
+	live := restoredFencer{pods: "62"}
+	b := newBench(t, Options{Fencer: live, OnRewind: func() {},
+		OnRewindOf: func(r schema.GroupResource, since time.Time) { asked[r] = since }})
+	b.pods.apply("100")
+	b.sets.apply("99")
+	b.source(pods).ObserveFence(b.source(pods).BeginFence(), "62")
+	b.pods.relist("62", nil)
+	began := b.clock.Now()
+	b.pass(10 * time.Second)
+	live[sets] = "62"
+	b.pass(time.Minute)
+	require.Equal(t, whyRelist, requireNotReady(t, b.c.EnsureReady(dsA)).Why)
+	require.Equal(t, map[schema.GroupResource]time.Time{sets: began}, asked)
+
+	// Not so when it goes back once more.
+	again := b.clock.Now()
+	b.source(sets).ObserveFence(b.source(sets).BeginFence(), "50")
+	b.pass(10 * time.Minute)
+	require.False(t, asked[sets].Before(again))
+}
+
 // An aggregated API of two replicas, each with resource versions of its own.
 func TestAHistoryOfItsOwnConcernsNobodyElse(t *testing.T) {
 	for name, resource := range map[string]schema.GroupResource{
@@ -445,7 +487,7 @@ func TestAHistoryOfItsOwnConcernsNobodyElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			relists, alone := 0, map[schema.GroupResource]int{}
 			live := restoredFencer{pods: "2000", sets: "2000"}
-			b := newBench(t, Options{Fencer: live, OnRewind: func() { relists++ }, OnRewindOf: func(r schema.GroupResource) { alone[r]++ },
+			b := newBench(t, Options{Fencer: live, OnRewind: func() { relists++ }, OnRewindOf: func(r schema.GroupResource, _ time.Time) { alone[r]++ },
 				SameStore: func(r schema.GroupResource) bool { return r != widgets }}) // Events are built in.
 			b.pods.apply("1900")
 			b.sets.apply("1900")

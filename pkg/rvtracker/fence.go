@@ -208,6 +208,7 @@ func (s *Source) rewind(token FenceToken, v version, now time.Time) {
 	s.wentBack = false
 	s.endDoubt()
 	if !known {
+		s.listSince = now
 		t.rewound(s, now)
 	}
 

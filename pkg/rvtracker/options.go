@@ -38,8 +38,8 @@ type Options struct {
 	// for it, and takes fences of core resources. Calls are 5 s apart at least, and up to 5 min if they go on.
 	OnRewind func()
 	// OnRewindOf, if not nil, is called like OnRewind, to have the caches of one resource relisted, and again for one that still
-	// waits for that.
-	OnRewindOf func(resource schema.GroupResource)
+	// waits for that. A list that has begun since that time will do.
+	OnRewindOf func(resource schema.GroupResource, since time.Time)
 	// SameStore, if not nil, says whether a resource is usually in the core resources' etcd.
 	SameStore func(resource schema.GroupResource) bool
 	// OnStale, if not nil, is called once for each wait of an owner that lasts longer than a minute, on the

@@ -74,6 +74,7 @@ type Source struct {
 
 	relists   pace      // of this resource alone, after rewinds
 	relistDue time.Time // when to ask for a list again
+	listSince time.Time // since when a list has to have begun to show no time before the rewind
 	// unregistered: it is not among the tracker's sources.
 	unregistered bool
 }

@@ -11,7 +11,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,12 +44,18 @@ var errWatchEnded = errors.New("the watch is stalled")
 type Watches struct {
 	silent time.Duration // silentFor, but in tests
 
-	mu   sync.Mutex
-	open map[schema.GroupVersionResource]map[*watchBody]struct{}
-	ends map[schema.GroupVersionResource]*endings
-	// expired counts the watches of a resource that were ended and are to be answered with 410 when they are taken up
-	// again.
-	expired map[schema.GroupVersionResource]int
+	mu      sync.Mutex
+	open    map[schema.GroupVersionResource]map[*watchBody]struct{}
+	ends    map[schema.GroupVersionResource]*endings
+	expired map[schema.GroupVersionResource]expiry
+}
+
+// expiry counts the informers of a resource whose watches were ended for them to relist.
+type expiry struct {
+	// resuming will take up a watch again, which is to be answered with 410. Those that list by themselves have no need of it.
+	resuming int
+	// told were answered so, and will list.
+	told int
 }
 
 // endings are when the watches of a resource were and may be ended.
@@ -64,7 +69,7 @@ type endings struct {
 // NewWatches returns an empty set.
 func NewWatches() *Watches {
 	return &Watches{silent: silentFor, open: map[schema.GroupVersionResource]map[*watchBody]struct{}{}, ends: map[schema.GroupVersionResource]*endings{},
-		expired: map[schema.GroupVersionResource]int{}}
+		expired: map[schema.GroupVersionResource]expiry{}}
 }
 
 // Clients returns a builder whose clients' watches are in the set. It is meant for the informers' clients only.
@@ -97,7 +102,7 @@ func (w *Watches) End(ctx context.Context, resource schema.GroupVersionResource,
 	}
 	var silent []*watchBody
 	for b := range w.open[resource] {
-		if now.Sub(b.lastRead()) >= w.silent {
+		if !b.ended.Load() && w.silentAt(b, now) {
 			silent = append(silent, b)
 		}
 	}
@@ -114,9 +119,7 @@ func (w *Watches) End(ctx context.Context, resource schema.GroupVersionResource,
 			relists++
 		}
 	}
-	if relists > 0 {
-		w.expired[resource] = relists
-	}
+	w.relist(resource, relists)
 	w.mu.Unlock()
 	for _, b := range silent {
 		purpose := "Ended a stalled watch; the informer opens a new one"
@@ -135,34 +138,62 @@ func (w *Watches) End(ctx context.Context, resource schema.GroupVersionResource,
 }
 
 // Relist has the informers of one resource relist: it ends their watches, and answers the next ones, which begin where
-// the caches are, with 410 Gone. It returns how many it ended.
-func (w *Watches) Relist(resource schema.GroupResource) int {
-	w.mu.Lock()
-	var open []*watchBody
-	for gvr, of := range w.open {
-		if gvr.GroupResource() == resource {
-			open = append(open, slices.Collect(maps.Keys(of))...)
-			w.expired[gvr] = len(of)
-		}
-	}
-	w.mu.Unlock()
-	for _, b := range open {
-		b.end()
-	}
-	return len(open)
-}
-
-// expire reports whether a watch that would be resumed is to be answered with 410.
-func (w *Watches) expire(resource schema.GroupVersionResource, resumedAt string) bool {
+// the caches are, with 410 Gone. It returns how many it ended. It spares a watch that was asked for since then and begins with a list, unless
+// that has brought nothing for silentFor: a long list would never end if it was begun again each time that somebody asks.
+func (w *Watches) Relist(resource schema.GroupResource, since time.Time) (ended int) {
+	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if resumedAt == "" || resumedAt == "0" || w.expired[resource] == 0 {
-		return false
+	for gvr, of := range w.open {
+		if gvr.GroupResource() != resource {
+			continue
+		}
+		n := 0
+		for b := range of {
+			if !b.ended.Load() && (!b.lists || b.opened.Before(since) || w.silentAt(b, now)) {
+				b.end()
+				n++
+			}
+		}
+		w.relist(gvr, n)
+		ended += n
 	}
-	if w.expired[resource]--; w.expired[resource] == 0 {
+	return ended
+}
+
+// silentAt reports whether a watch has brought nothing for silentFor.
+func (w *Watches) silentAt(b *watchBody, now time.Time) bool {
+	return now.Sub(b.lastRead()) >= w.silent
+}
+
+// relist notes that watches were ended for their informers to relist.
+func (w *Watches) relist(resource schema.GroupVersionResource, watches int) {
+	if e := w.expired[resource]; watches > 0 {
+		e.resuming += watches
+		w.expired[resource] = e
+	}
+}
+
+// expire reports whether a watch is to be answered with 410. It is told of each list that begins, too: none is asked for after that.
+func (w *Watches) expire(resource schema.GroupVersionResource, lists bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e, gone := w.expired[resource], false
+	switch {
+	case lists && e.told > 0:
+		e.told--
+	case e.resuming == 0:
+		return false
+	default:
+		e.resuming--
+		if gone = !lists; gone {
+			e.told++
+		}
+	}
+	if w.expired[resource] = e; e == (expiry{}) {
 		delete(w.expired, resource)
 	}
-	return true
+	return gone
 }
 
 // gone is the answer to a watch that begins too far back.
@@ -209,13 +240,20 @@ type watching struct {
 // RoundTrip implements http.RoundTripper.
 func (t watching) RoundTrip(req *http.Request) (*http.Response, error) {
 	info := t.at.resource(req)
-	if info == nil || info.Verb != "watch" || info.Namespace != metav1.NamespaceAll || info.Name != "" || info.Subresource != "" {
+	q := req.URL.Query()
+	if info == nil || info.Verb != "watch" && info.Verb != "list" || info.Namespace != metav1.NamespaceAll || info.Name != "" || info.Subresource != "" || q.Get("continue") != "" {
 		return t.next.RoundTrip(req)
 	}
 	resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
-	if t.set.expire(resource, req.URL.Query().Get("resourceVersion")) {
+	from := q.Get("resourceVersion")
+	lists := info.Verb == "list" || q.Get("sendInitialEvents") == "true" || from == "" || from == "0"
+	if t.set.expire(resource, lists) {
 		return gone(req)
 	}
+	if info.Verb == "list" {
+		return t.next.RoundTrip(req)
+	}
+	opened := time.Now()
 	ctx, cancel := context.WithCancelCause(req.Context())
 	resp, err := t.next.RoundTrip(req.WithContext(ctx))
 	if err != nil {
@@ -224,8 +262,8 @@ func (t watching) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	now := time.Now()
 	b := &watchBody{
-		ReadCloser: resp.Body, set: t.set, opened: now, cancel: cancel,
-		resource: resource,
+		ReadCloser: resp.Body, set: t.set, opened: opened, cancel: cancel,
+		resource: resource, lists: lists,
 	}
 	b.read.Store(&now)
 	resp.Body = b
@@ -243,7 +281,8 @@ type watchBody struct {
 	io.ReadCloser
 	set      *Watches
 	resource schema.GroupVersionResource
-	opened   time.Time
+	opened   time.Time // when it was asked for
+	lists    bool      // it begins with all objects
 	cancel   context.CancelCauseFunc
 	// relists is set by End for one whose informer is to relist.
 	relists bool

@@ -275,8 +275,8 @@ func TestOneResourceRelists(t *testing.T) {
 	require.Eventually(t, func() bool { return pods.GetStore().LastStoreSyncResourceVersion() == "11" }, wait, tick)
 	replaced := make(chan string, 9)
 	pods.GetStore().(cache.ResourceVersionObservable).AddReplaceObserver(func(rv string) { replaced <- rv })
-	require.Zero(t, watches.Relist(schema.GroupResource{Group: "apps", Resource: "pods"}))
-	require.Equal(t, 1, watches.Relist(schema.GroupResource{Resource: "pods"}))
+	require.Zero(t, watches.Relist(schema.GroupResource{Group: "apps", Resource: "pods"}, time.Now()))
+	require.Equal(t, 1, watches.Relist(schema.GroupResource{Resource: "pods"}, time.Now()))
 	select {
 	case rv := <-replaced:
 		require.Equal(t, "11", rv)

@@ -66,7 +66,7 @@ func TestNoGoroutineIsLeftOfDefinitionsThatAreGone(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		server := &hangingServer{}
-		w, err := New(ctx, &rest.Config{Host: "http://server", Transport: server}, meta.NewDefaultRESTMapper(nil), nil)
+		w, err := New(ctx, &rest.Config{Host: "http://server", Transport: server}, meta.NewDefaultRESTMapper(nil), transport.NewWatches(), nil)
 		require.NoError(t, err)
 		handlers := sharedinformers.NewHandlers()
 		typed := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
@@ -84,7 +84,7 @@ func TestNoGoroutineIsLeftOfDefinitionsThatAreGone(t *testing.T) {
 				used[gvr] = filled[gvr]
 			}
 			return used
-		}, transport.NewWatches(), handlers)
+		}, handlers)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		before := runtime.NumGoroutine()

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 // metadataScheme is a scheme for a fake client of metadata, which adds to it: client-go's own is read by other goroutines.
@@ -30,7 +31,7 @@ func metadataScheme(t *testing.T) *runtime.Scheme {
 }
 
 func TestNothingIsKeptOfWhatIsNotFollowed(t *testing.T) {
-	w, err := New(t.Context(), &rest.Config{Host: "https://127.0.0.1:1"}, meta.NewDefaultRESTMapper(nil), nil)
+	w, err := New(t.Context(), &rest.Config{Host: "https://127.0.0.1:1"}, meta.NewDefaultRESTMapper(nil), transport.NewWatches(), nil)
 	require.NoError(t, err)
 	metadata := metadatainformer.NewSharedInformerFactory(metadatafake.NewSimpleMetadataClient(metadataScheme(t)), 0)
 	for i := range 20 {

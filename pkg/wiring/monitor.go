@@ -4,19 +4,19 @@
 package wiring
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/sharedinformers"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
-	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 // Monitor measures how old the informers' caches are until the term of leadership ends. It shares fences and
-// proofs with the controllers. It ends a watch that it finds stalled, if it is one of watches. handlers has the positions of event
-// handlers.
-func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalenessmonitor.Informer, watches *transport.Watches, handlers *sharedinformers.Handlers) {
+// proofs with the controllers. It ends a watch that it finds stalled. handlers has the positions of event handlers.
+func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalenessmonitor.Informer, handlers *sharedinformers.Handlers) {
 	m := stalenessmonitor.New(stalenessmonitor.Options{
 		Prover:    w.proofs.prover,
 		Metrics:   w.proofs.counts,
@@ -29,18 +29,18 @@ func (w *Wiring) Monitor(informers func() map[schema.GroupVersionResource]stalen
 		},
 		Stalled: func(gvr schema.GroupVersionResource, reason string, relist bool) {
 			if reason == stalenessmonitor.ReasonWatch {
-				w.proofs.counts.WatchesEnded(gvr, watches.End(w.ctx, gvr, relist))
+				w.proofs.counts.WatchesEnded(gvr, w.watches.End(w.ctx, gvr, relist))
 			}
 		},
 		Lost: func(gvr schema.GroupVersionResource) {
-			n := watches.Relist(gvr.GroupResource())
+			n := w.watches.Relist(gvr.GroupResource(), time.Now())
 			w.proofs.counts.WatchesEnded(gvr, n)
 			klog.FromContext(w.ctx).Info("A cache lacks a change that it has passed, and that no watch will bring; its informer relists", "resource", gvr, "watches", n)
 		},
 	})
 	w.proofs.prover.Tell(m.Fenced)
 	w.mu.Lock()
-	w.monitor, w.watches = m, watches
+	w.monitor = m
 	w.mu.Unlock()
 	go func() {
 		m.Run(w.ctx)

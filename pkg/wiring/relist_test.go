@@ -25,6 +25,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/consistencystore"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 const wait, tick = 10 * time.Second, time.Millisecond
@@ -74,7 +75,7 @@ func TestRelistsAreWaitedForUntilAllCachesAreOfOneTime(t *testing.T) {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
-	w, err := New(t.Context(), &restclient.Config{Host: listener.URL}, mapper, nil)
+	w, err := New(t.Context(), &restclient.Config{Host: listener.URL}, mapper, transport.NewWatches(), nil)
 	require.NoError(t, err)
 	podCache, nodeCache := cache.NewStore(cache.MetaNamespaceKeyFunc), cache.NewStore(cache.MetaNamespaceKeyFunc)
 	store := w.Store("test", map[schema.GroupResource]consistency.LastSyncRVGetter{pods: podCache, nodes: nodeCache})
@@ -119,7 +120,7 @@ func TestAFollowedCacheCanBeProven(t *testing.T) {
 	t.Cleanup(listener.Close)
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
-	w, err := New(t.Context(), &restclient.Config{Host: listener.URL}, mapper, nil)
+	w, err := New(t.Context(), &restclient.Config{Host: listener.URL}, mapper, transport.NewWatches(), nil)
 	require.NoError(t, err)
 	nodeCache := cache.NewStore(cache.MetaNamespaceKeyFunc)
 	require.NoError(t, nodeCache.Replace([]any{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "40"}}}, "50"))

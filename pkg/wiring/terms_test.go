@@ -16,6 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/consistencystore"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 // With leader migration a second term begins while the controllers of the first reconcile. The race detector is the oracle.
@@ -29,7 +30,7 @@ func TestASecondTermBeginsBesideRunningReconciles(t *testing.T) {
 	upstreams := build()
 	require.NotNil(t, upstreams, "before there is a term")
 	term := func() *Wiring {
-		w, err := New(t.Context(), &restclient.Config{Host: "http://127.0.0.1:1"}, meta.NewDefaultRESTMapper(nil), nil)
+		w, err := New(t.Context(), &restclient.Config{Host: "http://127.0.0.1:1"}, meta.NewDefaultRESTMapper(nil), transport.NewWatches(), nil)
 		require.NoError(t, err)
 		return w
 	}

@@ -34,6 +34,7 @@ type Wiring struct {
 	ctx     context.Context
 	tracker *rvtracker.Tracker
 	proofs  *proofs
+	watches *transport.Watches
 	term    consistencystore.Term
 
 	mu     sync.Mutex
@@ -41,15 +42,14 @@ type Wiring struct {
 	// starting has the controllers that wait for caches before they start; nil: none do.
 	starting *sharedinformers.StartInformers
 	monitor  *stalenessmonitor.Monitor
-	watches  *transport.Watches // nil: those of the informers are not known
 }
 
 // New makes the wiring and runs it until ctx, the term of leadership, ends. config is that of the
-// process itself, which may list everything; mapper knows the versions of resources; events are
-// recorded on owners that have waited too long.
-func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, events record.EventRecorder) (*Wiring, error) {
+// process itself, which may list everything; mapper knows the versions of resources; watches are those of
+// the informers; events are recorded on owners that have waited too long.
+func New(ctx context.Context, config *rest.Config, mapper meta.RESTMapper, watches *transport.Watches, events record.EventRecorder) (*Wiring, error) {
 	metrics.Register()
-	w := &Wiring{ctx: ctx}
+	w := &Wiring{ctx: ctx, watches: watches}
 	var err error
 	if w.proofs, err = newProofs(config, mapper); err != nil {
 		return nil, err
@@ -81,17 +81,11 @@ func relist(ctx context.Context) {
 	klog.FromContext(ctx).Info("Resource versions went backward; relisting all informers", "informers", n)
 }
 
-// relistOf has the informers of one resource relist, if the resource versions of only this one are known to have gone backward.
-func (w *Wiring) relistOf(resource schema.GroupResource) {
-	w.mu.Lock()
-	watches := w.watches
-	w.mu.Unlock()
-	if watches == nil {
-		relist(w.ctx) // There is no other way.
-		return
-	}
-	klog.FromContext(w.ctx).Info("Resource versions of one resource went backward; relisting its informers", "resource", resource,
-		"watches", watches.Relist(resource))
+// relistOf has the informers of one resource relist that have not begun to do so since: the resource versions of only this one are known to
+// have gone backward, or its list has yet to come.
+func (w *Wiring) relistOf(resource schema.GroupResource, since time.Time) {
+	klog.FromContext(w.ctx).Info("Resource versions went backward; relisting the informers of a resource", "resource", resource,
+		"watches", w.watches.Relist(resource, since))
 }
 
 // Terms hands out the stores of the term of leadership that began last. The seam's provider is read by running

@@ -76,7 +76,7 @@ func wire(ctx context.Context, config *rest.Config) error {
 	mapper, events := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d)), wiring.NewEvents(ctx, client)
 	// Each controller has a term of its own: some tests stop one together with its informers, and start it with others.
 	consistency.SetProvider(func(controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
-		w, err := wiring.New(ctx, own, mapper, events)
+		w, err := wiring.New(ctx, own, mapper, transport.NewWatches(), events)
 		if err != nil {
 			klog.Fatalf("The controller %s cannot be wired: %v", controller, err)
 		}

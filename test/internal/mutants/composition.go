@@ -166,8 +166,8 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestRegressions/lost-deletion.json", Mutant: Mutant{
 			Name: "relist-lost", Protection: "the informer of a cache that lacks what it has passed relists", File: "pkg/wiring/monitor.go",
-			Old: "n := watches.Relist(gvr.GroupResource())",
-			New: "n := 0",
+			Old: "n := w.watches.Relist(gvr.GroupResource(), time.Now())",
+			New: "n := w.watches.Relist(schema.GroupResource{}, time.Now())",
 		}},
 		{Package: compositionTests, Test: "TestDeletionBehindLateEvents/ReplicaSet,_pods", Mutant: mustFind("stale-read")},
 		{Package: compositionTests, Test: "TestDeletionBehindLateEvents/more_pods_than_are_read", Mutant: Mutant{

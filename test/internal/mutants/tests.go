@@ -569,6 +569,78 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "list-come", Protection: "a list that has come after a rewind is not asked for again", File: "pkg/rvtracker/doubt.go",
+			Old: "s.doubted && !s.renewed(s.doubt.at)",
+			New: "s.doubted",
+		},
+		Package: "pkg/rvtracker", Test: "TestAListThatHasComeIsNotAskedForAgain",
+	},
+	{
+		Mutant: Mutant{
+			Name: "list-since", Protection: "a list that has begun since a rewind was first shown is of after it", File: "pkg/rvtracker/fence.go",
+			Old: "	if !known {\n		s.listSince = now\n",
+			New: "	s.listSince = now\n	if !known {\n",
+		},
+		Package: "pkg/rvtracker", Test: "TestAListSinceTheDoubtIsSpared",
+	},
+	{
+		Mutant: Mutant{
+			Name: "list-spared", Protection: "a list under way is not begun again each time that it is asked for", File: "pkg/transport/watches.go",
+			Old: "(!b.lists || b.opened.Before(since) || ",
+			New: "(!b.lists || true || ",
+		},
+		Package: "pkg/transport", Test: "TestAListUnderWayIsSpared/slow",
+	},
+	{
+		Mutant: Mutant{
+			Name: "list-stalled", Protection: "a list under way that is stalled is begun again", File: "pkg/transport/watches.go",
+			Old: "|| w.silentAt(b, now)) {",
+			New: "|| w.silentAt(b, now) && false) {",
+		},
+		Package: "pkg/transport", Test: "TestAListUnderWayIsSpared/stalled",
+	},
+	{
+		Mutant: Mutant{
+			Name: "list-before", Protection: "a list under way that began before a rewind is begun again", File: "pkg/transport/watches.go",
+			Old: "!b.lists || b.opened.Before(since) ||",
+			New: "!b.lists ||",
+		},
+		Package: "pkg/transport", Test: "TestAListFromBeforeIsNotSpared",
+	},
+	{
+		Mutant: Mutant{
+			Name: "list-resumed", Protection: "a watch that brings no list is ended for one, whatever it brings", File: "pkg/transport/watches.go",
+			Old: "(!b.lists || ",
+			New: "(",
+		},
+		Package: "pkg/transport", Test: "TestAWatchSinceThenIsNotSpared",
+	},
+	{
+		Mutant: Mutant{
+			Name: "list-begun", Protection: "an informer that lists by itself is not made to list again later", File: "pkg/transport/watches.go",
+			Old: "	case e.resuming == 0:\n",
+			New: "	case lists || e.resuming == 0:\n",
+		},
+		Package: "pkg/transport", Test: "TestAListThatHasBegunIsNotAskedFor",
+	},
+	{
+		Mutant: Mutant{
+			Name: "list-told", Protection: "the list of one informer counts for no other of the resource", File: "pkg/transport/watches.go",
+			Old: "	case lists && e.told > 0:\n",
+			New: "	case lists && e.told > 0 && e.resuming == 0:\n",
+		},
+		Package: "pkg/transport", Test: "TestTwoInformersOfAResourceRelist/one_after_the_other",
+	},
+	{
+		Mutant: Mutant{
+			Name: "relist-one", Protection: "a cache that waits for its list has the informers of no other resource relist", File: "pkg/wiring/wiring.go",
+			Old: "w.watches.Relist(resource, since))",
+			New: "cache.RelistReflectors())",
+		},
+		Package: "pkg/wiring", Test: "TestCachesThatWaitForTheirListsHaveNoOthersRelist",
+	},
+	{
+		Mutant: Mutant{
 			Name: "hold-below", Protection: "a rewind holds a cache that is below the fence which shows it, unless it went back to there", File: "pkg/rvtracker/fence.go",
 			Old: "return pos.isZero() || followed && ",
 			New: "return pos.isZero() || (followed || true) && ",

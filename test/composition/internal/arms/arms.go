@@ -152,7 +152,7 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 	var builder clientbuilder.ControllerClientBuilder = clientbuilder.SimpleControllerClientBuilder{ClientConfig: config}
 	informerClients := builder
 	watches := transport.NewWatches()
-	if arm == Ours && flags.Monitor {
+	if arm == Ours {
 		informerClients = watches.Clients(builder)
 	}
 	shared, err := informerClients.Client("shared-informers")
@@ -182,7 +182,7 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 			return nil, fmt.Errorf("own client: %w", err)
 		}
 		mapper := model.Mapper()
-		if m.Wiring, err = wiring.New(ctx, own, mapper, wiring.NewEvents(ctx, client)); err != nil {
+		if m.Wiring, err = wiring.New(ctx, own, mapper, watches, wiring.NewEvents(ctx, client)); err != nil {
 			return nil, fmt.Errorf("wiring: %w", err)
 		}
 		consistency.SetProvider(m.Wiring.Store)
@@ -192,7 +192,7 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		typed, observed = handlers.Factory(typed), handlers.ObserveFactory(observed)
 		m.parts = append(m.parts, watches, handlers)
 		if flags.Monitor {
-			m.Wiring.Monitor(sharedinformers.Informers(ctx, typed, observed, mapper), watches, handlers)
+			m.Wiring.Monitor(sharedinformers.Informers(ctx, typed, observed, mapper), handlers)
 		}
 		starting := m.Wiring.StartInformers(typed, mapper, func(string) bool { return true })
 		startTyped, ofController = starting.Start, starting.ForController
