@@ -87,7 +87,7 @@ type Nodes struct {
 	unproven time.Time
 	// putOff is as of when conditions of nodes are asked for of which nothing could be found out.
 	putOff map[condition]time.Time
-	pass     passState
+	pass   passState
 	// inconclusiveSince is since when nothing could be verified, and cause why; reported is set once that was
 	// told.
 	inconclusiveSince time.Time
