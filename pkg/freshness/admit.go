@@ -102,6 +102,8 @@ type traffic struct {
 	answeredAt, succeeded time.Time
 	// levels of API Priority and Fairness that have rejected a request, by UID.
 	levels map[string]backoff
+
+	connection connection
 }
 
 func (t *traffic) send() uint64 {
@@ -123,16 +125,21 @@ func (t *traffic) answeredSince(seq uint64) bool {
 	return t.answered > seq
 }
 
-// ended notes how a request ended.
-func (t *traffic) ended(seq uint64, now time.Time, f *failure) {
+// ended notes how a request ended. It returns true if the connection should be left.
+func (t *traffic) ended(seq uint64, sent, now time.Time, f *failure, builtIn bool) (leave bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if f == nil {
+	switch {
+	case f == nil:
 		t.succeeded = now
+		t.connection.succeeded()
+	case builtIn && f.lost():
+		leave = t.connection.failed(seq, t.sent, sent, now, t.succeeded)
 	}
 	if f == nil || f.reason != ReasonNoServer && f.reason != ReasonTimeout {
 		t.answered, t.answeredAt = max(t.answered, seq), now
 	}
+	return leave
 }
 
 // reject delays all requests of the priority level that has rejected one.
@@ -270,11 +277,13 @@ func (t *turn) leave() {
 }
 
 // end notes how the request ended, for the next one to wait if it would fail, too.
-func (t *turn) end(f *failure) {
+func (t *turn) end(ctx context.Context, f *failure) {
 	t.leave()
 	p := t.r.p
 	now := time.Now()
-	p.traffic.ended(t.seq, now, f)
+	if p.traffic.ended(t.seq, t.sent, now, f, builtIn(t.r.gvr)) && p.ctx.Err() == nil {
+		p.client.leave(ctx, f)
+	}
 	if f != nil && f.overload && builtIn(t.r.gvr) {
 		f.refusal = false
 		p.traffic.reject(now, f)

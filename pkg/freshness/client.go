@@ -34,7 +34,8 @@ const (
 // client sends metadata-only reads, each once: the prover decides whether and when to ask again,
 // so client-go's own retries and limits are off.
 type client struct {
-	rest   rest.Interface
+	config *rest.Config
+	rest   atomic.Pointer[rest.RESTClient]
 	budget *rate.Limiter
 	// timeout is how long a list of a resource may take.
 	timeout func(gvr schema.GroupVersionResource) time.Duration
@@ -55,20 +56,17 @@ func newClient(o Options, b *rate.Limiter) (*client, error) {
 	config.AcceptContentTypes, config.ContentType = "", "application/json"
 	if config.Dial == nil && config.Transport == nil {
 		// A connection of its own: if that of the informers' watches is half open, fences must
-		// still work.
+		// still work. See connect, too.
 		config.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
 	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return observer{rt} })
-	c, err := rest.RESTClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("making the client for fences: %w", err)
-	}
-	return &client{rest: c, budget: b, metrics: o.Metrics}, nil
+	c := &client{config: config, budget: b, metrics: o.Metrics}
+	return c, c.connect()
 }
 
 // list reads one page. An empty token is a consistent read.
 func (c *client) list(ctx context.Context, gvr schema.GroupVersionResource, limit int, token string) (*metav1.PartialObjectMetadataList, *failure) {
-	req := c.rest.Get().AbsPath(collectionPath(gvr)...).Param("limit", strconv.Itoa(limit))
+	req := c.rest.Load().Get().AbsPath(collectionPath(gvr)...).Param("limit", strconv.Itoa(limit))
 	if token != "" {
 		req = req.Param("continue", token)
 	}
@@ -86,7 +84,7 @@ const noName = "fresh-kcm-fence"
 // some hundred bytes however large the objects' metadata are.
 func (c *client) listNothing(ctx context.Context, gvr schema.GroupVersionResource, namespaced bool) (*metav1.PartialObjectMetadataList, *failure) {
 	path := collectionPath(gvr)
-	req := c.rest.Get().Param("limit", "1")
+	req := c.rest.Load().Get().Param("limit", "1")
 	if namespaced {
 		last := len(path) - 1
 		path = append(path[:last:last], "namespaces", noName, gvr.Resource)
@@ -138,7 +136,7 @@ func decodeList(result rest.Result, raw []byte) (*metav1.PartialObjectMetadataLi
 // watch starts a metadata watch from rv that the server ends after seconds.
 func (c *client) watch(ctx context.Context, gvr schema.GroupVersionResource, rv string, seconds int) (watch.Interface, *failure) {
 	ctx, x := c.begin(ctx, gvr, maxWatch)
-	w, err := c.rest.Get().AbsPath(collectionPath(gvr)...).MaxRetries(0).
+	w, err := c.rest.Load().Get().AbsPath(collectionPath(gvr)...).MaxRetries(0).
 		SetHeader("Accept", acceptWatch).
 		Param("watch", "true").Param("resourceVersion", rv).Param("allowWatchBookmarks", "true").
 		Param("timeoutSeconds", strconv.Itoa(seconds)).

@@ -18,7 +18,9 @@
 //   - What is proven already costs no request. Otherwise one fence per resource is in
 //     flight, shared by all callers that asked for a time before it was sent; and one quiet
 //     proof. All waits are bounded, and the end of a caller's context ends nothing for the others.
-//   - Requests come from a budget, a user agent and a connection of their own.
+//   - Requests come from a budget, a user agent and a connection of their own. If requests for built-in resources are lost and none of any
+//     resource has succeeded for 5 s, the next ones go by a new connection. That is done 5 s after the last time at the earliest, and once in a
+//     minute while nothing is answered.
 //   - A resource that the server refuses, with whatever Retry-After, delays its own requests alone, for longer the longer
 //     that lasts, and such resources together have a third of the budget and 32 requests in flight.
 //     Only a rejection by API Priority and Fairness delays all requests of its priority level, for 2 s at most.

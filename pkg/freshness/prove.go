@@ -112,7 +112,7 @@ func (r *resource) readFence(ctx context.Context, fl *flight[fenceResult]) (Fenc
 	if f == nil {
 		fence, f = r.endFence(b, list.ResourceVersion)
 	}
-	t.end(f)
+	t.end(ctx, f)
 	if f != nil {
 		return Fence{}, f
 	}

@@ -213,7 +213,7 @@ func (r *resource) readList(ctx context.Context, fl *flight[Proof], limit int) (
 			return out, f
 		}
 		next, f := r.readListPage(ctx, fl, &out, token)
-		t.end(f)
+		t.end(ctx, f)
 		switch {
 		case f != nil:
 			return out, f

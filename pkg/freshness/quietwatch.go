@@ -52,7 +52,7 @@ func (r *resource) proveByWatch(ctx context.Context, fl *flight[Proof], view cac
 		if f != nil && f.reason == reasonGone {
 			f.awaits = w.fence.ResourceVersion
 		}
-		t.end(f)
+		t.end(ctx, f)
 		r.p.opts.Metrics.Watch(r.gvr, time.Since(start))
 	}()
 	r.mu.Lock()
