@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 // slowServer has one object of each resource, and takes that long for each read.
@@ -55,7 +57,7 @@ func TestNoFenceIsSentOnceThereWasAFirstList(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer cancel()
-		w, err := New(ctx, &rest.Config{Host: "http://server", Transport: server}, known, nil)
+		w, err := New(ctx, &rest.Config{Host: "http://server", Transport: server}, known, transport.NewWatches(), nil)
 		require.NoError(t, err)
 		cached := cache.NewStore(cache.MetaNamespaceKeyFunc)
 		require.NoError(t, cached.Replace(nil, "7"))
@@ -102,7 +104,7 @@ func TestAStartWaitsForAllFencesAtOnce(t *testing.T) {
 				defer synctest.Wait()
 				defer cancel()
 				server := &slowServer{takes: c.takes}
-				w, err := New(ctx, &rest.Config{Host: "http://server", Transport: server}, known, nil)
+				w, err := New(ctx, &rest.Config{Host: "http://server", Transport: server}, known, transport.NewWatches(), nil)
 				require.NoError(t, err)
 				starting := w.StartInformers(informers.NewSharedInformerFactory(fake.NewClientset(), 0), known, func(string) bool { return true })
 				began := time.Now()
