@@ -98,8 +98,7 @@ func (tc *Controller) newConsistencyStore() consistencyutil.ConsistencyStore {
 func (tc *Controller) confirm(ctx context.Context, podRef tainteviction.NamespacedObject, eviction evictionAndReason) (confirmed bool, againAfter time.Duration) {
 	pod, err := tc.pod(podRef.NamespacedName, podRef.UID)
 	if err != nil {
-		// It is gone, as the live read before the deletion will show.
-		tc.guard.CalledOff(podRef.UID)
+		tc.guard.CalledOff(podRef.UID) // It is gone, as the live read before the deletion will show.
 		return true, 0
 	}
 	judged := guardedEviction(pod, eviction)
