@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,16 +19,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	batchv1client "k8s.io/client-go/kubernetes/typed/batch/v1"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/kubernetes/pkg/controller/cronjob"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 var (
@@ -45,8 +50,11 @@ type cronJobRun struct {
 	last    string          // of them
 	deleted sets.Set[string]
 	lists   int
-	refuse  bool // lists
-	unseen  bool // what is written is never seen
+	refuse  bool          // lists
+	hang    time.Duration // how long a list takes
+	fail    time.Duration // after how long a creation of a Job fails, unless 0
+	tries   int           // of them
+	unseen  bool          // what is written is never seen
 }
 
 // nthCronJob runs at every fifth minute.
@@ -69,6 +77,7 @@ func startCronJobs(t *testing.T, p Prover, objects ...runtime.Object) *cronJobRu
 		go tracker.Run(ctx)
 		r.store = newStore(tracker, controller, stores)
 		r.store.ctx, r.store.prover, r.store.brief = ctx, &answers{Prover: p}, true
+		r.store.budget = livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst)
 		return r.store
 	})
 	r.client.PrependWatchReactor("cronjobs", func(k8stesting.Action) (bool, watch.Interface, error) { return true, watch.NewFake(), nil })
@@ -103,7 +112,7 @@ func startCronJobs(t *testing.T, p Prover, objects ...runtime.Object) *cronJobRu
 		return false, nil, nil
 	})
 	factory := informers.NewSharedInformerFactory(r.client, 0)
-	controller, err := cronjob.NewControllerV2(ctx, factory.Batch().V1().Jobs(), factory.Batch().V1().CronJobs(), r.client)
+	controller, err := cronjob.NewControllerV2(ctx, factory.Batch().V1().Jobs(), factory.Batch().V1().CronJobs(), hanging{r.client, r})
 	require.NoError(t, err)
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
@@ -112,6 +121,66 @@ func startCronJobs(t *testing.T, p Prover, objects ...runtime.Object) *cronJobRu
 	r.mu.Unlock()
 	runUntilCleanup(t, cancel, factory, func() { controller.Run(ctx, 5) })
 	return r
+}
+
+// hanging is a client whose lists of CronJobs may take long, and whose creations of Jobs may fail after a time.
+type hanging struct {
+	*fake.Clientset
+	run *cronJobRun
+}
+
+func (h hanging) BatchV1() batchv1client.BatchV1Interface {
+	return hangingBatch{h.Clientset.BatchV1(), h.run}
+}
+
+type hangingBatch struct {
+	batchv1client.BatchV1Interface
+	run *cronJobRun
+}
+
+func (h hangingBatch) CronJobs(namespace string) batchv1client.CronJobInterface {
+	return hangingCronJobs{h.BatchV1Interface.CronJobs(namespace), h.run}
+}
+
+func (h hangingBatch) Jobs(namespace string) batchv1client.JobInterface {
+	return failingJobs{h.BatchV1Interface.Jobs(namespace), h.run}
+}
+
+type failingJobs struct {
+	batchv1client.JobInterface
+	run *cronJobRun
+}
+
+func (f failingJobs) Create(ctx context.Context, job *batchv1.Job, opts metav1.CreateOptions) (*batchv1.Job, error) {
+	f.run.mu.Lock()
+	after := f.run.fail
+	f.run.tries++
+	f.run.mu.Unlock()
+	if after == 0 {
+		return f.JobInterface.Create(ctx, job, opts)
+	}
+	time.Sleep(after)
+	if f.run.store != nil {
+		f.run.store.Failed(types.NamespacedName{Namespace: "ns", Name: metav1.GetControllerOf(job).Name}, transport.Write{Method: http.MethodPost, Resource: jobs})
+	}
+	return nil, errors.New("no Jobs")
+}
+
+type hangingCronJobs struct {
+	batchv1client.CronJobInterface
+	run *cronJobRun
+}
+
+func (h hangingCronJobs) List(ctx context.Context, opts metav1.ListOptions) (*batchv1.CronJobList, error) {
+	h.run.mu.Lock()
+	hang := h.run.hang
+	h.run.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(hang):
+	}
+	return h.CronJobInterface.List(ctx, opts)
 }
 
 // runUntilCleanup runs a controller, and ends it and its informers with the test. Then no store is provided any more.
@@ -149,6 +218,8 @@ func TestCronJobRunsByWhatTheServerHas(t *testing.T) {
 		changed  func(*batchv1.CronJob)
 		gone     bool
 		refuse   bool
+		hang     time.Duration
+		late     time.Duration // how long after the CronJob is due the controller starts
 		schedule string
 		deadline int64
 		want     []float64
@@ -164,6 +235,10 @@ func TestCronJobRunsByWhatTheServerHas(t *testing.T) {
 		"no read, long deadline":              {proof: stale, refuse: true, deadline: 100, want: []float64{90.1}},
 		"no read, deadline above the period":  {proof: stale, refuse: true, deadline: 600, want: []float64{150.1}},
 		"no read, each minute once":           {proof: stale, refuse: true, deadline: 600, schedule: "* * * * *", want: []float64{-210, -150, -90, -30, 30, 90, 150}},
+		"reads hang, short deadline":          {proof: stale, hang: time.Hour, deadline: 10, want: []float64{9.1}},
+		"reads hang, shortest deadline":       {proof: down, hang: time.Hour, deadline: 1, want: []float64{0.9}},
+		"no read, late":                       {proof: stale, refuse: true, deadline: 10, late: 6 * time.Second, want: []float64{9.6 - 300, 9.1}},
+		"a read takes long":                   {proof: stale, hang: 4 * time.Second, want: []float64{6.1}},
 		"nothing can ever be proven, no read": {proof: absent, refuse: true, want: []float64{6.1}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -179,6 +254,9 @@ func TestCronJobRunsByWhatTheServerHas(t *testing.T) {
 				if !test.stock {
 					p = &verdicts{of: map[schema.GroupResource]freshness.Proof{cronJobs: test.proof, jobs: fresh}}
 				}
+				if test.late > 0 {
+					time.Sleep(5*time.Minute + test.late)
+				}
 				r := startCronJobs(t, p, object)
 				if test.changed != nil {
 					r.change(t, object.Name, test.changed)
@@ -187,19 +265,69 @@ func TestCronJobRunsByWhatTheServerHas(t *testing.T) {
 					require.NoError(t, r.client.BatchV1().CronJobs("ns").Delete(t.Context(), object.Name, metav1.DeleteOptions{}))
 				}
 				r.mu.Lock()
-				r.refuse = test.refuse
+				r.refuse, r.hang = test.refuse, test.hang
 				r.mu.Unlock()
-				time.Sleep(5*time.Minute + 3*time.Minute)
+				time.Sleep(5*time.Minute + 3*time.Minute - test.late)
 				synctest.Wait()
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				require.Len(t, r.created, len(test.want), "%v", r.created)
 				for i, want := range test.want {
-					require.InDelta(t, want, r.created[i].Seconds(), 2)
+					require.InDelta(t, want, r.created[i].Seconds(), 1)
 				}
 			})
 		})
 	}
+}
+
+// A CronJob does not wait until others have been read, which have more time and are as many as there are workers.
+func TestACronJobDoesNotWaitForTheReadsOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const deadline = int64(14)
+		short := nthCronJob(0)
+		short.Spec.StartingDeadlineSeconds = new(deadline)
+		objects := []runtime.Object{short}
+		for i := range 30 {
+			objects = append(objects, nthCronJob(i+1))
+		}
+		r := startCronJobs(t, &verdicts{of: map[schema.GroupResource]freshness.Proof{cronJobs: stale}}, objects...)
+		r.mu.Lock()
+		r.hang = time.Hour
+		r.mu.Unlock()
+		time.Sleep(5*time.Minute + 20*time.Second)
+		synctest.Wait()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		require.Len(t, r.created, 1)
+		require.InDelta(t, 0.9*float64(deadline), r.created[0].Seconds(), 0.5)
+	})
+}
+
+// A CronJob that is synced by what was read of the server, and fails, is tried no more often than on stock: that the time is over meanwhile after which it would
+// have been synced unread does not have it looked at besides its queue's backoff.
+func TestACronJobThatFailsSlowlyIsLeftToItsBackoff(t *testing.T) {
+	handlers := utilruntime.ErrorHandlers
+	utilruntime.ErrorHandlers = nil // One of them waits since the last error of the process, by a clock that is not the bubble's.
+	t.Cleanup(func() { utilruntime.ErrorHandlers = handlers })
+	tries := func(p Prover) (tries int) {
+		synctest.Test(t, func(t *testing.T) {
+			object := nthCronJob(0)
+			object.Spec.Schedule = "5 * * * *"
+			r := startCronJobs(t, p, object)
+			r.mu.Lock()
+			r.fail = 29 * time.Second // of 30 s
+			r.mu.Unlock()
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			tries = r.tries
+		})
+		return tries
+	}
+	stock, ours := tries(nil), tries(&verdicts{of: map[schema.GroupResource]freshness.Proof{cronJobs: stale}})
+	require.Greater(t, stock, 10)
+	require.LessOrEqual(t, ours, stock)
 }
 
 // One list of the server serves all CronJobs that wait, and all run soon.

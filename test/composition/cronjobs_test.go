@@ -4,12 +4,14 @@
 package composition
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -94,6 +96,31 @@ func TestCronJobOfWhoseJobsNobodyKnows(t *testing.T) {
 			require.LessOrEqual(t, ours.Requests[owner]["create jobs"], stock.Requests[owner]["create jobs"]+5)
 			require.GreaterOrEqual(t, len(ours.Runs[owner]), len(stock.Runs[owner]))
 		})
+	}
+}
+
+// While reads of CronJobs hang and writes are taken, a CronJob runs each time that it runs on stock.
+func TestCronJobsRunWhileReadsHang(t *testing.T) {
+	const outage = 5 * time.Minute
+	for name, deadlines := range map[string][]int64{"1 s": {1}, "10 s": {10}, "30 s": {30}, "60 s": {60}, "none": {0}, "many": {10, 12, 15, 30, 60, 90, 600, 0}} {
+		for _, hang := range []time.Duration{8 * time.Second, 20 * time.Second} {
+			t.Run(fmt.Sprint(name, ", reads take ", hang), func(t *testing.T) {
+				s := schedule.Schedule{Nodes: 2, Monitor: true, Settle: time.Minute, Steps: []schedule.Step{
+					{At: 110 * time.Second, Action: schedule.SlowReads, Target: "cronjobs", Delay: hang, For: outage}}}
+				for _, deadline := range deadlines {
+					s.CronJobs = append(s.CronJobs, schedule.CronJob{Name: fmt.Sprint("cronjob-", deadline), Policy: "Forbid", Deadline: deadline})
+				}
+				stock, ours := both(t, s)
+				for _, c := range s.CronJobs {
+					owner := model.Owner{Kind: "CronJob", NamespacedName: types.NamespacedName{Namespace: traffic.Namespace, Name: c.Name}}
+					t.Logf("%s runs: stock %d, ours %v", c.Name, len(stock.Runs[owner]), ours.Runs[owner])
+					require.GreaterOrEqual(t, len(stock.Runs[owner]), 7)
+					for due := range stock.Runs[owner] {
+						assert.Contains(t, ours.Runs[owner], due, c.Name)
+					}
+				}
+			})
+		}
 	}
 }
 

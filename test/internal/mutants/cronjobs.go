@@ -25,10 +25,34 @@ var cronJobs = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "cronjob-goes-on", Protection: "a CronJob that can be neither proven nor read runs all the same after a time", File: cronJob + "prove.go",
-			Old: "return cronJob, since.Add(limit)",
-			New: "return cronJob, since.Add(limit + time.Hour)",
+			Old: "return cronJob, since.Add(min(limit, ",
+			New: "return cronJob, since.Add(time.Hour + min(limit, ",
 		},
 		Package: "pkg/consistencystore", Test: "TestCronJobRunsByWhatTheServerHas/stale,_no_read",
+	},
+	{
+		Mutant: Mutant{
+			Name: "cronjob-hang", Protection: "a CronJob runs before its deadline though reads of CronJobs hang", File: cronJob + "prove.go",
+			Old: "time.AfterFunc(until.Sub(now), ",
+			New: "time.AfterFunc(until.Sub(now)+10*time.Second, ",
+		},
+		Package: compositionTests, Test: "TestCronJobsRunWhileReadsHang",
+	},
+	{
+		Mutant: Mutant{
+			Name: "cronjob-late", Protection: "a CronJob that is looked at late runs before its deadline all the same", File: cronJob + "prove.go",
+			Old: "limit -= since.Sub(*due)",
+			New: "limit -= 0 * since.Sub(*due)",
+		},
+		Package: "pkg/consistencystore", Test: "TestCronJobRunsByWhatTheServerHas/no_read,_late",
+	},
+	{
+		Mutant: Mutant{
+			Name: "cronjob-synced", Protection: "a CronJob that is synced by a read of the server, and fails, is left to its backoff", File: cronJob + "prove.go",
+			Old: "jm.waits.end(key, now, false, false)",
+			New: "jm.waits.end(\"\", now, false, false)",
+		},
+		Package: "pkg/consistencystore", Test: "TestACronJobThatFailsSlowlyIsLeftToItsBackoff",
 	},
 	{
 		Mutant: Mutant{
@@ -41,8 +65,8 @@ var cronJobs = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "cronjob-one-list", Protection: "one list of the server serves all CronJobs that wait", File: cronJob + "prove.go",
-			Old: "if !w.at.Before(asOf) && (",
-			New: "if !w.at.Before(asOf) && false && (",
+			Old: "	if asked {",
+			New: "	if asked && false {",
 		},
 		Package: "pkg/consistencystore", Test: "TestManyCronJobsAreReadAtOnce",
 	},

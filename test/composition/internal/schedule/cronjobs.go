@@ -29,6 +29,8 @@ type CronJob struct {
 	Policy string
 	// Keep is how many finished Jobs are kept.
 	Keep int
+	// Deadline is its startingDeadlineSeconds, 0 if it has none.
+	Deadline int64 `json:",omitempty"`
 }
 
 // cronJobReads are what the controller of CronJobs reads.

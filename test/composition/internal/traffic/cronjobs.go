@@ -20,8 +20,13 @@ import (
 // newCronJob is due each minute.
 func newCronJob(c schedule.CronJob) *batchv1.CronJob {
 	keep := int32(c.Keep)
+	var deadline *int64
+	if c.Deadline > 0 {
+		deadline = &c.Deadline
+	}
 	return &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: c.Name}, Spec: batchv1.CronJobSpec{
 		Schedule: "* * * * *", ConcurrencyPolicy: batchv1.ConcurrencyPolicy(c.Policy), Suspend: new(false), SuccessfulJobsHistoryLimit: &keep, FailedJobsHistoryLimit: &keep,
+		StartingDeadlineSeconds: deadline,
 		JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{Name: "main", Image: "image:1"}}, RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: new(int64(30)),
 			SchedulerName: corev1.DefaultSchedulerName, DNSPolicy: corev1.DNSClusterFirst,

@@ -4,6 +4,7 @@
 package cronjob
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -24,10 +25,7 @@ import (
 	"k8s.io/kubernetes/pkg/util/parsers"
 )
 
-var (
-	jobGroupResource     = batchv1.Resource("jobs")
-	cronJobGroupResource = batchv1.Resource("cronjobs")
-)
+var cronJobGroupResource = batchv1.Resource("cronjobs")
 
 const (
 	// patience is how long a CronJob waits for its caches before it is read from the server, and how old what was read
@@ -39,8 +37,8 @@ const (
 
 func newConsistencyStore(jobs batchv1informers.JobInformer, cronJobs batchv1informers.CronJobInformer) consistencyutil.ConsistencyStore {
 	return consistencyutil.NewIfProvided("cronjob", map[schema.GroupResource]consistencyutil.LastSyncRVGetter{
-		jobGroupResource:     jobs.Informer().GetStore(),
-		cronJobGroupResource: cronJobs.Informer().GetStore(),
+		batchv1.Resource("jobs"): jobs.Informer().GetStore(),
+		cronJobGroupResource:     cronJobs.Informer().GetStore(),
 	})
 }
 
@@ -59,39 +57,39 @@ func (jm *ControllerV2) syncFresh(ctx context.Context, key string) (*time.Durati
 	}
 	jm.lost.wait(key)
 	now := jm.now()
-	since := jm.waits.since(key, now)
-	if wait := patience - now.Sub(since); wait > 0 {
-		if since.Equal(now) { // A second look at the same moment would come while it is read from the server, and have it synced once more.
-			jm.lookAgain(key, since, wait)
+	since, synced := jm.waits.since(key, now)
+	cronJob, until := jm.cached(key, since, synced)
+	if wait := min(patience, until.Sub(since)/2) - now.Sub(since); wait > 0 {
+		if since.Equal(now) {
+			time.AfterFunc(wait, func() { jm.back(key, since) })
 		}
 		return nil, err
 	}
 	logger := klog.FromContext(ctx)
-	read, readErr := jm.waits.read(now.Add(-patience), jm.now, func() (map[string]*batchv1.CronJob, error) { return jm.listCronJobs(ctx) })
-	cronJob := read[key]
-	if readErr != nil {
-		var until time.Time
-		if cronJob, until = jm.cached(key, since); now.Before(until) {
-			jm.lookAgain(key, since, min(patience, until.Sub(now)))
-			return nil, err
-		}
-		logger.Info("A CronJob has waited for as long as it may, and is synced though its cache is not proven fresh", "cronjob", key, "since", since, "reason", err, "read", readErr)
-	} else {
+	read, readErr := jm.waits.read(since, now)
+	switch {
+	case readErr == nil:
+		cronJob = read[key]
 		logger.V(2).Info("Read a CronJob from the server, as its cache is not proven fresh", "cronjob", key, "reason", err)
+	case now.Before(until):
+		jm.ask(ctx, key, since)
+		time.AfterFunc(until.Sub(now), func() { jm.back(key, since) })
+		return nil, err
+	default:
+		logger.Info("A CronJob has waited for as long as it may, and is synced though its cache is not proven fresh", "cronjob", key, "since", since, "reason", err, "read", readErr)
 	}
+	jm.waits.end(key, now, false, false) // A second look that comes while it is synced would have it synced once more.
 	requeueAfter, err = jm.sync(context.WithValue(ctx, insteadKey{}, instead{cronJob}), key)
 	jm.synced(key, err)
 	return requeueAfter, err
 }
 
-// lookAgain puts a CronJob back on the queue after a time if it still waits. To have the queue add it later would have one that does not
-// wait any more tried again before its backoff after a failure is over.
-func (jm *ControllerV2) lookAgain(key string, since time.Time, wait time.Duration) {
-	time.AfterFunc(wait, func() {
-		if began, waits := jm.waits.waiting(key); waits && began.Equal(since) {
-			jm.queue.Add(key)
-		}
-	})
+// back puts a CronJob back on the queue if it still waits. To have the queue add it after a time would have one that does not wait any more
+// tried again before its backoff after a failure is over.
+func (jm *ControllerV2) back(key string, since time.Time) {
+	if began, waits := jm.waits.waiting(key); waits && began.Equal(since) {
+		jm.queue.Add(key)
+	}
 }
 
 // synced notes that the CronJob with this key waits no more.
@@ -148,33 +146,33 @@ func (jm *ControllerV2) forOwner(ctx context.Context, cronJob *batchv1.CronJob) 
 	return ctx, &own
 }
 
-func (r realJobControl) requests() context.Context {
-	if r.ctx == nil {
-		return context.TODO()
-	}
-	return r.ctx
-}
+func (r realJobControl) requests() context.Context { return cmp.Or(r.ctx, context.TODO()) }
 
-// cached is the cache's CronJob and until when it may wait that waits since then: for nine tenths of its
+// cached is the cache's CronJob and until when it may wait that waits since then: for nine tenths of what is left of its
 // startingDeadlineSeconds, and no longer than half of the time to the next run. Nothing is missed by one that was synced since
 // its last run was due, so the cache must not have it run again.
-func (jm *ControllerV2) cached(key string, since time.Time) (*batchv1.CronJob, time.Time) {
+func (jm *ControllerV2) cached(key string, since, synced time.Time) (*batchv1.CronJob, time.Time) {
 	namespace, name, _ := cache.SplitMetaNamespaceKey(key)
 	cronJob, err := jm.cronJobLister.CronJobs(namespace).Get(name)
 	if err != nil {
 		return nil, since.Add(longestWait)
 	}
+	schedule, err := parsers.ParseCronScheduleWithPanicRecovery(formatSchedule(cronJob, nil))
+	if err != nil {
+		return cronJob, since.Add(longestWait)
+	}
+	if due := schedule.Next(synced); due.After(since) {
+		since = due
+	}
 	limit := longestWait
 	if deadline := cronJob.Spec.StartingDeadlineSeconds; deadline != nil {
-		limit = time.Duration(*deadline) * time.Second * 9 / 10
-	}
-	if schedule, err := parsers.ParseCronScheduleWithPanicRecovery(formatSchedule(cronJob, nil)); err == nil {
-		if due := schedule.Next(jm.waits.lastSynced(key)); due.After(since) {
-			since = due
+		limit = time.Duration(*deadline) * time.Second
+		if _, due, _, _ := mostRecentScheduleTime(cronJob, since, schedule, true); due != nil {
+			limit -= since.Sub(*due)
 		}
-		limit = min(limit, schedule.Next(since).Sub(since)/2)
+		limit = min(limit*9/10, limit-200*time.Millisecond) // A look that waits for a proof in vain takes 100 ms.
 	}
-	return cronJob, since.Add(limit)
+	return cronJob, since.Add(min(limit, schedule.Next(since).Sub(since)/2))
 }
 
 // listCronJobs are all CronJobs of the server: where one waits many do, and one list serves them all.
@@ -184,10 +182,7 @@ func (jm *ControllerV2) listCronJobs(ctx context.Context) (map[string]*batchv1.C
 		return pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return jm.kubeClient.BatchV1().CronJobs(metav1.NamespaceAll).List(ctx, options)
 		}).EachListItem(ctx, metav1.ListOptions{}, func(item runtime.Object) error {
-			cronJob, ok := item.(*batchv1.CronJob)
-			if !ok {
-				return fmt.Errorf("unexpected object: %T", item)
-			}
+			cronJob := item.(*batchv1.CronJob)
 			out[cache.MetaObjectToName(cronJob).String()] = cronJob
 			return nil
 		})
@@ -195,32 +190,25 @@ func (jm *ControllerV2) listCronJobs(ctx context.Context) (map[string]*batchv1.C
 	return out, err
 }
 
-func newWaits() *waits {
-	return &waits{began: map[string]time.Time{}, synced: map[string]time.Time{}, reading: make(chan struct{}, 1)}
-}
-
 // waits are the CronJobs that wait, and what was read last from the server for them. Its methods may be called concurrently.
 type waits struct {
 	mu sync.Mutex
-	// began is when a wait began, synced when a CronJob was synced last.
-	began, synced map[string]time.Time
-
-	// reading has an element while somebody reads, or looks at what was read.
-	reading chan struct{}
-	// at is when the last read began, or when it failed.
-	at   time.Time
-	last map[string]*batchv1.CronJob
-	err  error
+	// began is when a wait began, synced when a CronJob was synced last, asks when the wait began of those for which it is read.
+	began, synced, asks map[string]time.Time
+	// from and to are when the last read began and ended.
+	from, to time.Time
+	last     map[string]*batchv1.CronJob
+	err      error
 }
 
-// since is when the wait of the CronJob with this key began; it begins now if there is none.
-func (w *waits) since(key string, now time.Time) time.Time {
+// since is when the wait of the CronJob with this key began, which begins now if there is none, and when it was synced last, zero if it was not.
+func (w *waits) since(key string, now time.Time) (began, synced time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, waits := w.began[key]; !waits {
 		w.began[key] = now
 	}
-	return w.began[key]
+	return w.began[key], w.synced[key]
 }
 
 // waiting is since when the CronJob with this key waits, if it does.
@@ -231,17 +219,10 @@ func (w *waits) waiting(key string) (time.Time, bool) {
 	return began, ok
 }
 
-// lastSynced is when the CronJob with this key was synced last, zero if it was not.
-func (w *waits) lastSynced(key string) time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.synced[key]
-}
-
 // end ends the wait of the CronJob with this key, which is synced now or is gone, and forgets after the last one what was read.
 func (w *waits) end(key string, now time.Time, synced, gone bool) {
 	w.mu.Lock()
-	_, waited := w.began[key]
+	defer w.mu.Unlock()
 	delete(w.began, key)
 	switch {
 	case gone:
@@ -249,31 +230,47 @@ func (w *waits) end(key string, now time.Time, synced, gone bool) {
 	case synced:
 		w.synced[key] = now
 	}
-	none := len(w.began) == 0
-	w.mu.Unlock()
-	if !waited || !none {
-		return
-	}
-	select {
-	case w.reading <- struct{}{}:
+	if len(w.began) == 0 {
 		w.last = nil
-		<-w.reading
-	default: // Somebody has begun to wait, and reads.
 	}
 }
 
-// read is what was read at asOf or later. Who comes while it is read waits for it, and a read that fails is not made again at once.
-func (w *waits) read(asOf time.Time, now func() time.Time, list func() (map[string]*batchv1.CronJob, error)) (map[string]*batchv1.CronJob, error) {
-	w.reading <- struct{}{}
-	defer func() { <-w.reading }()
-	if !w.at.Before(asOf) && (w.last != nil || w.err != nil) {
-		return w.last, w.err
+// read is what was read after the wait since then began, and was there no longer than patience ago. The error says why there is none.
+func (w *waits) read(since, now time.Time) (map[string]*batchv1.CronJob, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.last == nil || now.Sub(w.to) > patience || w.from.Before(since) {
+		return nil, cmp.Or(w.err, fmt.Errorf("not read yet"))
 	}
-	began := now()
-	if w.last, w.err = list(); w.err != nil {
-		w.last, w.at = nil, now()
-		return nil, w.err
-	}
-	w.at = began
 	return w.last, nil
+}
+
+// ask has the CronJobs read, unless they are being read, or could not be just now, and this one looked at after that. No worker waits for it: other
+// CronJobs could miss their deadlines.
+func (jm *ControllerV2) ask(ctx context.Context, key string, since time.Time) {
+	w := jm.waits
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	asked := len(w.asks) > 0
+	w.asks[key] = since
+	if asked {
+		return
+	}
+	go func() {
+		from, pause := jm.now(), time.Duration(0)
+		last, err := jm.listCronJobs(ctx)
+		if err != nil {
+			last, pause = nil, patience
+		}
+		time.AfterFunc(pause, func() {
+			w.mu.Lock()
+			asks := w.asks
+			w.asks, w.from, w.to, w.last, w.err = map[string]time.Time{}, from, jm.now(), last, err
+			w.mu.Unlock()
+			w.end("", from, false, false) // Perhaps nobody waits any more.
+			for key, since := range asks {
+				jm.back(key, since)
+			}
+		})
+	}()
 }
