@@ -7,12 +7,13 @@ import (
 	"sync"
 
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
 // lagging implements consistency.Lagging.
 type lagging struct {
-	add func(key string)
+	queue workqueue.TypedRateLimitingInterface[string]
 
 	mu sync.Mutex
 	// keys are those that lag.
@@ -23,11 +24,11 @@ type lagging struct {
 type lag struct{ still func() bool }
 
 // Lagging implements what consistency.NewLagging asks for.
-func (s *Store) Lagging(informer cache.SharedInformer, keyOf func(obj any) string, add func(key string)) consistency.Lagging {
+func (s *Store) Lagging(informer cache.SharedInformer, keyOf func(obj any) string, queue workqueue.TypedRateLimitingInterface[string]) consistency.Lagging {
 	if !s.Proves() {
 		return nil
 	}
-	l := &lagging{add: add, keys: map[string]*lag{}}
+	l := &lagging{queue: queue, keys: map[string]*lag{}}
 	seen := func(obj any) {
 		if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = deleted.Obj
@@ -38,23 +39,25 @@ func (s *Store) Lagging(informer cache.SharedInformer, keyOf func(obj any) strin
 	return l
 }
 
-// Lags implements consistency.Lagging.
+// Lags implements consistency.Lagging. A key for which anything else has failed is left to its queue, as on upstream: each time that it came back besides it
+// would fail once more, and be dropped by the queue sooner, or, if the queue was told to forget, be tried without end.
 func (l *lagging) Lags(key string, lags bool, still func() bool) bool {
 	l.mu.Lock()
-	if lags {
+	notes := lags && (l.keys[key] != nil || l.queue.NumRequeues(key) == 0)
+	if notes {
 		l.keys[key] = &lag{still}
 	} else {
 		delete(l.keys, key)
 	}
 	l.mu.Unlock()
-	if lags {
+	if notes {
 		l.seen(key)
 	}
 	return lags
 }
 
 // seen puts the key back on the queue if it has lagged, and the cache has all that it lacked: while one object of several is missing, a try
-// would fail, and be one of those after which the queue drops it.
+// would fail, and be one of those after which the queue drops it. What failed because of the lag counts no more.
 func (l *lagging) seen(key string) {
 	l.mu.Lock()
 	lags := l.keys[key]
@@ -69,6 +72,7 @@ func (l *lagging) seen(key string) {
 	}
 	l.mu.Unlock()
 	if last {
-		l.add(key)
+		l.queue.Forget(key)
+		l.queue.Add(key)
 	}
 }

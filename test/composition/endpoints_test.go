@@ -8,6 +8,7 @@ package composition
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,6 +145,78 @@ func afterSlices(t *testing.T, arm arms.Arm, fails time.Duration) (took time.Dur
 		}
 	})
 	return took
+}
+
+// A Service of which one slice is refused for long, while others are written, and seen late, is tried no more often than on stock, and made no later once it is
+// not refused any more.
+func TestServiceOfWhichASliceIsRefused(t *testing.T) {
+	for _, fails := range []time.Duration{30 * time.Second, 5 * time.Minute, 30 * time.Minute} {
+		stock, stockTook := refusedSlice(t, arms.Stock, fails)
+		ours, took := refusedSlice(t, arms.Ours, fails)
+		t.Logf("refused for %v: stock %d times, made after %v; ours %d times, after %v", fails, stock, stockTook, ours, took)
+		assert.LessOrEqual(t, ours, stock*5/4+2)
+		assert.LessOrEqual(t, took, stockTook+time.Second)
+	}
+}
+
+// refusedSlice has a Service become one of both families while new slices are refused, and one of its pods turn unready each minute. It returns how many slices
+// were refused, and how long it took until there was one after that.
+func refusedSlice(t *testing.T, arm arms.Arm, fails time.Duration) (refused int, took time.Duration) {
+	t.Helper()
+	const late, every = 10 * time.Second, time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		server := model.New()
+		f := faults.New(server)
+		var refuses bool
+		server.Fate = func(r *model.Request) model.Fate {
+			fate := f.Fate(r)
+			if refuses && r.Resource == model.Slices && r.Verb == "create" {
+				refused++
+				fate.Refusal = model.Refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "endpointslices are forbidden: exceeded quota", 0)
+			}
+			return fate
+		}
+		tr := traffic.Start(server, schedule.Schedule{Nodes: 1})
+		manager, err := arms.Start(context.Background(), arm, server, arms.Flags{Slices: true})
+		require.NoError(t, err)
+		defer func() {
+			tr.End()
+			manager.End()
+		}()
+		for n := range 3 {
+			pod := webPod(n)
+			pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: fmt.Sprintf("fd00::%d", n+1)})
+			server.Create(model.Pods, pod)
+		}
+		server.Create(model.Services, webService())
+		time.Sleep(20 * time.Second)
+		f.Do(schedule.Step{Action: schedule.Late, Target: "endpointslices", Delay: late, For: 2 * time.Hour}, tr.After)
+		refuses = true
+		model.Change(server, model.Services, traffic.Namespace, "web", func(s *corev1.Service) {
+			s.Spec.IPFamilies = append(s.Spec.IPFamilies, corev1.IPv6Protocol)
+			s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, "fd00::100")
+		})
+		began := time.Now()
+		ready := func(status corev1.ConditionStatus) {
+			model.Change(server, model.Pods, traffic.Namespace, "web-0", func(p *corev1.Pod) { p.Status.Conditions[0].Status = status })
+		}
+		made := func() (made bool) {
+			server.Look(func(truth model.Truth) { made = len(truth.List(model.Slices)) == 2 })
+			return made
+		}
+		for time.Since(began) < fails+time.Hour && !made() {
+			refuses = time.Since(began) < fails
+			switch time.Since(began) % every {
+			case 30 * time.Second:
+				ready(corev1.ConditionFalse)
+			case 50 * time.Second:
+				ready(corev1.ConditionTrue)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		took = time.Since(began) - fails
+	})
+	return refused, took
 }
 
 func webService() *corev1.Service {

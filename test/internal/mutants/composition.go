@@ -151,8 +151,8 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestEndpointsThatAreNotSeen", Mutant: Mutant{
 			Name: "lagging", Protection: "a Service whose slices or Endpoints the cache lags behind is looked at again once it does not", File: "pkg/consistencystore/lagging.go",
-			Old: "	if last {\n		l.add(key)",
-			New: "	if last && false {\n		l.add(key)",
+			Old: "	if last {\n		l.queue.Forget(key)",
+			New: "	if last && false {\n		l.queue.Forget(key)",
 		}},
 		{Package: "pkg/consistencystore", Test: "TestAKeyThatLagsForSeveralComesBackForTheLast", Mutant: Mutant{
 			Name: "lagging-all", Protection: "a Service whose slices come one by one is looked at again when the last is seen, and not before", File: "pkg/consistencystore/lagging.go",
@@ -160,9 +160,14 @@ func composition() []Tested {
 			New: "if lags == nil {",
 		}},
 		{Package: compositionTests, Test: "TestServiceWhoseSlicesAreSeenOneByOne", Mutant: Mutant{
-			Name: "lagging-forgets", Protection: "what has failed because the cache lagged behind a Service's slices prolongs no backoff after that", File: controllers + "endpointslice/lagging.go",
-			Old: "c.serviceQueue.Forget(key); ",
+			Name: "lagging-forgets", Protection: "what has failed because the cache lagged behind a Service's slices prolongs no backoff after that", File: "pkg/consistencystore/lagging.go",
+			Old: "		l.queue.Forget(key)\n",
 			New: "",
+		}},
+		{Package: compositionTests, Test: "TestServiceOfWhichASliceIsRefused", Mutant: Mutant{
+			Name: "lagging-failed", Protection: "a Service for which anything else has failed is tried no more often because its slices are seen late", File: "pkg/consistencystore/lagging.go",
+			Old: "|| l.queue.NumRequeues(key) == 0)",
+			New: "|| l.queue.NumRequeues(key) >= 0)",
 		}},
 		{Package: compositionTests, Test: "TestRegressions/lost-deletion.json", Mutant: Mutant{
 			Name: "relist-lost", Protection: "the informer of a cache that lacks what it has passed relists", File: "pkg/wiring/monitor.go",

@@ -13,7 +13,7 @@ import (
 	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
-// newLagging are the Services whose slices the cache does not show yet as they were written. What failed meanwhile no longer counts when they come back.
+// newLagging are the Services whose slices the cache does not show yet as they were written.
 func (c *Controller) newLagging(slices cache.SharedInformer) consistencyutil.Lagging {
 	return consistencyutil.NewLagging(c.consistencyStore, slices, func(obj interface{}) string {
 		slice, ok := obj.(*discovery.EndpointSlice)
@@ -25,7 +25,7 @@ func (c *Controller) newLagging(slices cache.SharedInformer) consistencyutil.Lag
 			return ""
 		}
 		return key
-	}, func(key string) { c.serviceQueue.Forget(key); c.serviceQueue.Add(key) })
+	}, c.serviceQueue)
 }
 
 // staleSlices reports whether these are older than what was written for the Service. If so it is looked at again once they are seen.

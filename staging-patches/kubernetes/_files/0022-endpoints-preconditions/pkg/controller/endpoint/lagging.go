@@ -13,7 +13,7 @@ import (
 	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
-// newLagging are the Services whose Endpoints the cache does not show yet as they were written. What failed meanwhile no longer counts when they come back.
+// newLagging are the Services whose Endpoints the cache does not show yet as they were written.
 func (e *Controller) newLagging(endpoints cache.SharedInformer) consistencyutil.Lagging {
 	return consistencyutil.NewLagging(e.consistencyStore, endpoints, func(obj interface{}) string {
 		key, err := controller.KeyFunc(obj)
@@ -21,7 +21,7 @@ func (e *Controller) newLagging(endpoints cache.SharedInformer) consistencyutil.
 			return ""
 		}
 		return key
-	}, func(key string) { e.queue.Forget(key); e.queue.Add(key) })
+	}, e.queue)
 }
 
 // isStale reports whether these Endpoints are older than what was written. If so their Service is looked at again once that is seen.

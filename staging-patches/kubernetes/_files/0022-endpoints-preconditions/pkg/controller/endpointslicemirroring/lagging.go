@@ -11,7 +11,7 @@ import (
 	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
-// newLagging are the Services whose mirrored slices the cache does not show yet as they were written. What failed meanwhile no longer counts when they come back.
+// newLagging are the Services whose mirrored slices the cache does not show yet as they were written.
 func (c *Controller) newLagging(slices cache.SharedInformer) consistencyutil.Lagging {
 	return consistencyutil.NewLagging(c.reconciler.consistencyStore, slices, func(obj interface{}) string {
 		slice, ok := obj.(*discovery.EndpointSlice)
@@ -23,7 +23,7 @@ func (c *Controller) newLagging(slices cache.SharedInformer) consistencyutil.Lag
 			return ""
 		}
 		return key
-	}, func(key string) { c.queue.Forget(key); c.queue.Add(key) })
+	}, c.queue)
 }
 
 // staleSlices reports whether these are older than what was written for the Service. If so it is looked at again once they are seen.

@@ -3,27 +3,29 @@
 
 package consistency
 
-import "k8s.io/client-go/tools/cache"
+import (
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
 
 // Lagging are the keys on a queue that were put off because the cache does not show the controller's own writes yet. The queue tries
-// them again with backoff, for up to 1000 s, or drops them after some tries. They come back when the cache shows what it lacked.
+// them again with backoff, for up to 1000 s, or drops them after some tries. They come back when the cache shows what it
+// lacked, unless anything else has failed for them.
 type Lagging interface {
-	// Lags notes whether the cache lags for the key, and returns it. still reads the cache once more: it may have caught up before
-	// that was noted.
+	// Lags notes, and returns, whether the cache lags for the key. still reads the cache once more: it may have caught up meanwhile.
 	Lags(key string, lags bool, still func() bool) bool
 }
 
 // LaggingStore is optionally implemented by a provider's store.
 type LaggingStore interface {
-	// Lagging has informer tell of objects, of each of which keyOf returns the key, or "". It returns nil, which puts nothing back, if
-	// the store cannot tell what is fresh.
-	Lagging(informer cache.SharedInformer, keyOf func(obj interface{}) string, add func(key string)) Lagging
+	// Lagging has informer tell of objects; keyOf is the key of one on queue, or "". Without proofs it returns nil, which puts nothing back.
+	Lagging(informer cache.SharedInformer, keyOf func(obj interface{}) string, queue workqueue.TypedRateLimitingInterface[string]) Lagging
 }
 
 // NewLagging returns the store's, or nil if it has none.
-func NewLagging(store ConsistencyStore, informer cache.SharedInformer, keyOf func(obj interface{}) string, add func(key string)) Lagging {
+func NewLagging(store ConsistencyStore, informer cache.SharedInformer, keyOf func(obj interface{}) string, queue workqueue.TypedRateLimitingInterface[string]) Lagging {
 	if s, ok := store.(LaggingStore); ok {
-		return s.Lagging(informer, keyOf, add)
+		return s.Lagging(informer, keyOf, queue)
 	}
 	return nil
 }
