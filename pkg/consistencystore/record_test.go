@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -204,6 +205,49 @@ func TestWritesAreRecorded(t *testing.T) {
 				require.Equal(t, tc.want, store.calls)
 			})
 		}
+	}
+}
+
+// failures is a store that counts the writes that fail.
+type failures struct {
+	deafStore
+	n int
+}
+
+func (f *failures) Failed(types.NamespacedName, transport.Write) { f.n++ }
+
+// What was to be deleted and is gone already is no write that failed, where upstream takes it for success.
+func TestADeletionOfWhatIsGoneHasNotFailed(t *testing.T) {
+	deletePod := func(ctx context.Context, c kubernetes.Interface) error {
+		return c.CoreV1().Pods("ns").Delete(ctx, "a", metav1.DeleteOptions{})
+	}
+	for name, tc := range map[string]struct {
+		code  int32
+		do    func(ctx context.Context, c kubernetes.Interface) error
+		fails int
+	}{
+		"a pod is gone": {http.StatusNotFound, deletePod, 0},
+		"a ReplicaSet is gone": {http.StatusNotFound, func(ctx context.Context, c kubernetes.Interface) error {
+			return c.AppsV1().ReplicaSets("ns").Delete(ctx, "a", metav1.DeleteOptions{})
+		}, 0},
+		"a Job is gone": {http.StatusNotFound, func(ctx context.Context, c kubernetes.Interface) error {
+			return c.BatchV1().Jobs("ns").Delete(ctx, "a", metav1.DeleteOptions{})
+		}, 1},
+		"a pod to update is gone": {http.StatusNotFound, func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Pods("ns").Update(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.UpdateOptions{})
+			return err
+		}, 1},
+		"the pod is another one": {http.StatusConflict, deletePod, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &failures{}
+			ctx := consistency.WithOwner(t.Context(), store, types.NamespacedName{Namespace: "ns", Name: "owner"}, "uid")
+			err := tc.do(ctx, answering(t, runtime.ContentTypeJSON, int(tc.code), &metav1.Status{Status: metav1.StatusFailure, Code: tc.code}))
+			var status apierrors.APIStatus
+			require.ErrorAs(t, err, &status)
+			require.Equal(t, tc.code, status.Status().Code, "the controller still gets the answer")
+			require.Equal(t, tc.fails, store.n)
+		})
 	}
 }
 

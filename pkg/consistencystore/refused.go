@@ -51,7 +51,7 @@ type refusal struct {
 	began  time.Time       // the last one
 	failed bool            // it has had a write that failed
 	asked  bool            // it has put an action off
-	mended bool            // a write as that which failed has succeeded
+	mended bool            // a write as that which failed has succeeded after it, perhaps in the reconcile before
 	looked time.Time       // the first reconcile since a write failed, zero if there was none
 	number int             // what reconciles was when the last one began, so that another one can be told from it
 	woken  bool            // its action has woken it since the last reconcile began
@@ -104,18 +104,20 @@ func (r *refusals) done(owner types.NamespacedName, what transport.Write) {
 }
 
 // begin notes that a reconcile begins. If no write failed in the last one, the owner is as any other, unless that one could do no more than put its
-// action off.
+// action off. A reconcile whose failed write was made after all counts as no try, but ends nothing: of many writes of one kind another may fail each time.
 func (r *refusals) begin(owner types.NamespacedName) {
 	r.with(owner, func(of *refusal) {
 		r.reconciles++
 		switch {
+		case of.failed && of.mended:
 		case of.failed:
 			of.tries++
 		case !of.asked || of.mended || time.Since(of.at) >= 2*longestPause:
 			r.remove(owner)
 			return
 		}
-		of.began, of.failed, of.asked, of.mended = time.Now(), false, false, false
+		of.mended = of.failed && of.mended
+		of.began, of.failed, of.asked = time.Now(), false, false
 		of.number = r.reconciles
 		of.caused, of.woken = of.woken, false
 	})

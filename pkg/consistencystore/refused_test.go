@@ -92,6 +92,41 @@ func TestAnActionThatFailsOncePausesBriefly(t *testing.T) {
 	})
 }
 
+// A reconcile in which a deletion failed, and others succeeded after it, delays the next one by nothing; nor does it end what others before it have.
+func TestAnActionThatWasDoneAfterAllIsNotPaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r refusals
+		owner, deletion := types.NamespacedName{Namespace: "ns", Name: "owner"}, transport.Write{Method: http.MethodDelete, Resource: pods}
+		reconcile := func(succeeds bool) {
+			r.begin(owner)
+			time.Sleep(time.Second)
+			r.note(owner, deletion)
+			if succeeds {
+				r.done(owner, deletion)
+			}
+			r.asks(owner)
+		}
+		pauses := func() bool {
+			r.begin(owner)
+			_, fails := r.actionFails(owner)
+			return fails || r.pause(owner, time.Now()) || r.pauseAction(owner) > 0
+		}
+		reconcile(true)
+		reconcile(true)
+		require.False(t, pauses())
+		r.asks(owner)
+		require.False(t, pauses())
+		require.Empty(t, r.of, "nothing has failed any more")
+		for range 3 {
+			reconcile(false)
+		}
+		reconcile(true)
+		reconcile(false)
+		require.True(t, pauses())
+		require.Equal(t, 4, r.of[owner].tries)
+	})
+}
+
 // A Deployment that a queue would have given up comes back when its action, which fails though it is proven, may be tried again. The page lists it until then.
 func TestAGivenUpOwnerThatComesBackIsListed(t *testing.T) {
 	owner, scaleDown := types.NamespacedName{Namespace: "ns", Name: "owner"}, transport.Write{Method: http.MethodPut, Resource: schema.GroupResource{Group: "apps", Resource: "replicasets"}}

@@ -42,7 +42,7 @@ type Store interface {
 	Fenced(resource schema.GroupResource, rv string, sent rvtracker.Sent)
 	// Recorded says that a write was recorded.
 	Recorded(owner types.NamespacedName, what Write)
-	// Failed says that a write was refused, or that nobody knows what became of it.
+	// Failed says that a write was refused, or that nobody knows what became of it. A deletion of what is gone is not refused, if the controller takes that for success.
 	Failed(owner types.NamespacedName, what Write)
 	// Untracked says that a write could not be recorded, so that nothing waits for it.
 	Untracked(owner types.NamespacedName, ownerUID types.UID)
@@ -104,7 +104,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	unknown := outcomeUnknown(req, resp, err)
 	refused := !unknown && (err != nil || resp.StatusCode >= http.StatusMultipleChoices)
 	consistency.Wrote(req.Context(), unknown || refused)
-	if unknown || refused {
+	if unknown || refused && !w.gone(resp) {
 		store.Failed(owner.Name, w.what())
 	}
 	if refused {
@@ -230,6 +230,13 @@ func (w ownerWrite) endsWithNamespace(resp *http.Response) bool {
 	return status != nil && status.details != nil && slices.ContainsFunc(status.details.Causes, func(c metav1.StatusCause) bool {
 		return c.Type == corev1.NamespaceTerminatingCause
 	})
+}
+
+// gone reports whether a pod or a ReplicaSet that was to be deleted is gone already. Upstream's controllers of pods take that for success, as the Deployment
+// controller does (pkg/controller/replicaset/replica_set.go, manageReplicas; pkg/controller/deployment/sync.go, cleanupDeployment). That of CronJobs, which
+// deletes Jobs, does not.
+func (w ownerWrite) gone(resp *http.Response) bool {
+	return resp != nil && resp.StatusCode == http.StatusNotFound && w.req.Method == http.MethodDelete && w.info != nil && (w.info.Resource == "pods" || w.info.Resource == "replicasets")
 }
 
 // unrecorded says that nothing waits for the write, so that upstream's expectations stay in force.

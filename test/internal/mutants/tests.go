@@ -279,10 +279,26 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "unknown-pause", Protection: "an action that is put off does not have a write of unknown outcome tried more often than the queue does", File: "pkg/transport/record.go",
-			Old: "if unknown || refused {",
-			New: "if refused {",
+			Old: "if unknown || refused && ",
+			New: "if refused && ",
 		},
 		Package: "test/composition", Test: "TestWritesFailWhileADeletionWaits",
+	},
+	{
+		Mutant: Mutant{
+			Name: "gone-fails", Protection: "a deletion of what is gone already does not delay what its owner does next", File: "pkg/transport/record.go",
+			Old: "refused && !w.gone(resp)",
+			New: "refused && (!w.gone(resp) || true)",
+		},
+		Package: "pkg/consistencystore", Test: "TestADeletionOfWhatIsGoneHasNotFailed",
+	},
+	{
+		Mutant: Mutant{
+			Name: "mended-batch", Protection: "a deletion that failed among others that were made delays none of the next", File: "pkg/consistencystore/refused.go",
+			Old: "of.mended = of.failed && of.mended",
+			New: "of.mended = false",
+		},
+		Package: "pkg/consistencystore", Test: "TestAnActionThatWasDoneAfterAllIsNotPaused",
 	},
 	{
 		Mutant: Mutant{
