@@ -46,16 +46,15 @@ var (
 // NodeStore is node lifecycle's consistency store, which also has a breaker.
 type NodeStore struct {
 	*Store
-	budget  *livereads.Budget
 	prove   func(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof
 	reached func(resourceVersion string) bool
 	report  func(ctx context.Context, cause string)
 }
 
-// newNodeStore returns a store whose breaker asks prove for proofs, and reads live, within the budget, what cannot be
+// newNodeStore returns a store whose breaker asks prove for proofs, and reads live, within the store's budget, what cannot be
 // proven.
-func newNodeStore(store *Store, budget *livereads.Budget, prove func(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof) *NodeStore {
-	return &NodeStore{Store: store, budget: budget, prove: prove, reached: func(string) bool { return false }}
+func newNodeStore(store *Store, prove func(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof) *NodeStore {
+	return &NodeStore{Store: store, prove: prove, reached: func(string) bool { return false }}
 }
 
 // EnsureReady returns nil: the breaker decides at the beginning of each pass, for all nodes at once.

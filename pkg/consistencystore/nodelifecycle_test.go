@@ -115,7 +115,9 @@ func startCluster(t *testing.T, n int, withBreaker bool, prepare ...func(*cluste
 	if withBreaker {
 		tracker := rvtracker.New(rvtracker.Options{})
 		consistency.SetProvider(func(controller string, stores map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
-			return newNodeStore(newStore(tracker, controller, stores), livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst), c.Prove)
+			s := newStore(tracker, controller, stores)
+			s.budget = livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst)
+			return newNodeStore(s, c.Prove)
 		})
 		defer consistency.SetProvider(nil)
 	}

@@ -213,8 +213,8 @@ func (r *refusals) actionFails(owner types.NamespacedName) (number int, fails bo
 }
 
 // wakeAgain is wakeAction for an owner whose action needs no more than that the owner is read again. If a try of the action has failed, the owner is left to the reconcile
-// that follows at once (see UnprovenError.Again) and to the queue's backoff after it: woken besides, it would try again without any pause. Where no reconcile follows, it is
-// woken after the pause.
+// that follows at once (see UnprovenError.Again) and to the queue's backoff after it: woken besides, it would try again without any pause. Where no reconcile follows, as of a Job,
+// whose controller does not call consistency.Sync, it is woken after the pause.
 func (s *Store) wakeAgain(owner types.NamespacedName) {
 	s.refusals.asks(owner)
 	before, fails := s.refusals.actionFails(owner)

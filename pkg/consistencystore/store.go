@@ -27,8 +27,9 @@ import (
 // Deployment that recreates. With it, a proof during which the cache has moved is still of use to the next try.
 const ProofAge = 2 * time.Second
 
-// Store is one controller's consistency store, kept by the shared tracker. It implements
-// consistency.ConsistencyStore and what the seam asks for besides: OnReady, ProveFresh and Deleted.
+// Store is one controller's consistency store, kept by the shared tracker. It implements consistency.ConsistencyStore and all that the seam asks
+// for besides, as seam.go lists it: parking and waking of owners, proofs, values, passes, live reads, guards of evictions; and transport.Store, which is told
+// of the writes.
 type Store struct {
 	*rvtracker.Controller
 	name   string
@@ -39,7 +40,8 @@ type Store struct {
 	caches map[schema.GroupResource]consistency.LastSyncRVGetter
 	// register has the prover look at a cache that is followed; nil: it does already.
 	register func(resource schema.GroupResource, store cache.Store) error
-	// budget is for the guards of disruptive actions; nil: there are none.
+	// budget is for live reads where no proof comes: by the guards of evictions and of node health, before other decisions, of nodes of endpoints, and of CronJobs.
+	// nil: there are no guards, nothing is decided by such reads, and ReadLive has no limit.
 	budget *livereads.Budget
 	// reports reports long waits; nil: they are not reported.
 	reports *Reporter

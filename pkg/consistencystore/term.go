@@ -105,7 +105,7 @@ func (t *Term) New(ctx context.Context, controller string, stores map[schema.Gro
 		s.brief = true
 		livereads.InitReads(controller, batchv1.Resource("cronjobs"))
 	case nodeLifecycle:
-		n := newNodeStore(s, t.Budget, t.Prover.Prove)
+		n := newNodeStore(s, t.Prover.Prove)
 		n.report = t.Reports.reportNodes
 		if leases, ok := stores[leaseResource].(cache.Store); ok {
 			n.reached = t.Tracker.Register(leaseResource, leases).Reached
