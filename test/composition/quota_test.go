@@ -150,7 +150,9 @@ func TestQuotaThatSaysTooLittleCannotBeWritten(t *testing.T) {
 						}
 					}
 					require.True(t, model.Change(server, model.Quotas, tenant, tenant, func(q *corev1.ResourceQuota) { q.Status.Used[corev1.ResourcePods] = resource.MustParse("0") }))
+					time.Sleep(100 * time.Millisecond) // The quota is to be seen so when it is recalculated, and no other pod but the one that is gone.
 					server.Delete(model.Pods, tenant, "pod-0", new(int64(0)))
+					time.Sleep(100 * time.Millisecond)
 					for i := range 220 {
 						if charges {
 							require.True(t, model.Change(server, model.Quotas, tenant, tenant, func(q *corev1.ResourceQuota) {
