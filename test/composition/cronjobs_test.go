@@ -125,19 +125,30 @@ func TestCronJobsRunWhileReadsHang(t *testing.T) {
 }
 
 // A CronJob whose Job was made though the answer was lost, shortly before its next minute, does not run beside it, and does not forget it: it is looked
-// up, as upstream finds it by trying again at once. For the cache of Jobs shows it only after that minute.
+// up, as upstream finds it by trying again at once. For the cache of Jobs shows it only after that minute, and all workers are busy until then.
 func TestCronJobFindsTheJobWhoseAnswerWasLost(t *testing.T) {
 	for _, policy := range []string{"Forbid", "Replace", "Allow"} {
 		t.Run(policy, func(t *testing.T) {
 			s := schedule.Schedule{Nodes: 2, Settle: 2 * time.Minute, CronJobs: []schedule.CronJob{{Name: "cronjob", Policy: policy, Keep: 1}}, Steps: []schedule.Step{
 				{At: 50 * time.Second, Action: schedule.Suspend, Target: "cronjob", For: 68500 * time.Millisecond},
 				{At: 100 * time.Second, Action: schedule.Hold, Target: "jobs", For: 50 * time.Second},
-				{At: 118500 * time.Millisecond, Action: schedule.LostAnswer, Target: "jobs", For: 100 * time.Millisecond},
+				{At: 118500 * time.Millisecond, Action: schedule.LostAnswer, Target: "jobs", For: 50 * time.Millisecond},
+				{At: 118550 * time.Millisecond, Action: schedule.SlowWrites, Target: "jobs", Delay: 5 * time.Second, For: time.Second},
 			}}
+			for n := range 5 {
+				name := fmt.Sprint("busy-", n)
+				s.CronJobs = append(s.CronJobs, schedule.CronJob{Name: name, Policy: "Allow", Keep: 1})
+				s.Steps = append(s.Steps, schedule.Step{At: 50 * time.Second, Action: schedule.Suspend, Target: name, For: 68600 * time.Millisecond})
+			}
 			stock, ours := both(t, s)
 			owner := model.Owner{Kind: "CronJob", NamespacedName: types.NamespacedName{Namespace: traffic.Namespace, Name: "cronjob"}}
 			require.NotEmpty(t, stock.Runs[owner])
 			require.Equal(t, slices.Sorted(maps.Keys(stock.Runs[owner])), slices.Sorted(maps.Keys(ours.Runs[owner])), "minutes that are run")
+			if policy == "Forbid" {
+				const next = 2 * time.Minute
+				require.Greater(t, stock.Runs[owner][next], next+30*time.Second, "the Job of the minute before has ended")
+				require.Greater(t, ours.Runs[owner][next], next+30*time.Second, "the Job of the minute before has ended")
+			}
 			require.Equal(t, stock.Requests[owner]["delete jobs"], ours.Requests[owner]["delete jobs"])
 			require.Empty(t, stock.Unjustified)
 			require.Empty(t, ours.Unjustified)
