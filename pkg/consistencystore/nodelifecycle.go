@@ -133,21 +133,27 @@ type nodeBreaker struct {
 
 // BeginPass reports whether the pass may be made; see nodebreaker.Nodes.
 func (b *nodeBreaker) BeginPass(ctx context.Context) bool {
-	started := func(context.Context) (bool, error) { return b.held.all.Load() == nil, nil }
-	if wait.PollUntilContextTimeout(ctx, passPoll, passWait, true, started) != nil {
+	if b.held.all.Load() != nil {
 		limit := rvtracker.StartLimits.Unknown // Also of a stale cache, which must not hide dead nodes: each action of a pass has a proof of its own.
 		b.since.Do(func() { b.until = time.Now().Add(limit) })
-		if time.Now().Before(b.until) {
+		switch {
+		case !time.Now().Before(b.until):
+			b.held.change(func() {
+				delete(b.held.owners[stalenessz.ForStart], allNodes)
+				b.held.count(stalenessz.ForStart)
+			})
+		case !b.startsSoon(ctx):
 			_ = b.held.refuse(allNodes)
 			klog.FromContext(ctx).Info("The first pass over the nodes waits until the caches are as new as the start of leadership", "atMost", limit)
 			return false
 		}
-		b.held.change(func() {
-			delete(b.held.owners[stalenessz.ForStart], allNodes)
-			b.held.count(stalenessz.ForStart)
-		})
 	}
 	return b.Nodes.BeginPass(ctx)
+}
+
+// startsSoon waits for the start for a moment, and reports whether it has come.
+func (b *nodeBreaker) startsSoon(ctx context.Context) bool {
+	return wait.PollUntilContextTimeout(ctx, passPoll, passWait, true, func(context.Context) (bool, error) { return b.held.all.Load() == nil, nil }) == nil
 }
 
 // reportNodes records that node lifecycle has waited for more than a minute.

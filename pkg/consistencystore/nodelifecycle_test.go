@@ -384,5 +384,11 @@ func TestTheFirstPassWaitsAMomentForTheStart(t *testing.T) {
 		began = time.Now()
 		require.True(t, b.BeginPass(t.Context()))
 		require.LessOrEqual(t, time.Since(began), 300*time.Millisecond+passPoll)
+
+		held.holdStartOf(time.Now(), nodeResource)
+		time.Sleep(rvtracker.StartLimits.Unknown)
+		began = time.Now()
+		require.True(t, b.BeginPass(t.Context()))
+		require.Zero(t, time.Since(began), "no pass waits any more, whatever the caches are")
 	})
 }
