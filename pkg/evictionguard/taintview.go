@@ -90,10 +90,10 @@ func (g *TaintGuard) view(ctx context.Context, name string, due time.Time) (node
 	return nodeView{node: node, at: at, live: true}, nil
 }
 
-// ahead returns what returns the next view. If this one is old already, as on a server that takes long for each request, that is asked for at
-// once, beside the eviction's next request.
+// ahead returns what returns the next view. If this one is by a proof that is old already, as on a server that takes long for each request, the next is
+// asked for at once, beside the eviction's next request. A live read is not: it would take one of the budget, and perhaps for nothing.
 func (g *TaintGuard) ahead(ctx context.Context, v nodeView, name string, due time.Time) func() (nodeView, error) {
-	if !v.old() {
+	if v.live || !v.old() {
 		return func() (nodeView, error) { return g.view(ctx, name, due) }
 	}
 	type result struct {

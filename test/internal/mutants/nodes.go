@@ -45,8 +45,8 @@ var nodes = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "proof-ahead", Protection: "on a slow server the next proof of a node is made beside the request of an eviction", File: guards + "/taintview.go",
-			Old: "	if !v.old() {\n		return func",
-			New: "	if v.old() || !v.old() {\n		return func",
+			Old: "	if v.live || !v.old() {\n		return func",
+			New: "	if v.live || v.old() || !v.old() {\n		return func",
 		},
 		Package: compositionTests, Test: "TestANodeDiesWhileTheServerIsSlow",
 	},
