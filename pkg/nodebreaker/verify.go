@@ -28,7 +28,7 @@ const proofRetry = time.Second
 // nodeAge is how old a proof of the nodes, or a live read of one, may be that an action is based on.
 const nodeAge = 2 * time.Second
 
-// putOffAge is for how long a proof may be of when a condition was first asked for: a slow server takes so long for it at most.
+// putOffAge is how old a proof may be of a condition that was asked for before without an answer.
 const putOffAge = time.Minute
 
 // Lease returns the lease that a pass judges the node by, how long ago it was renewed, and whether that is
@@ -186,7 +186,7 @@ type condition struct {
 }
 
 // ProveNode returns nil if the Ready condition of the node is known to have been what the caller saw
-// no longer than two seconds ago, or, where that could not be found out at once, than two seconds before it was first asked for, and a minute.
+// no longer than two seconds ago. Where that could not be found out, the next calls ask for it as of two seconds before the first one, for up to a minute.
 // Otherwise nothing must be done because of it now: the error says whether
 // the caller's view is outdated, or that it could not be found out. A node that was
 // confirmed dead in this pass, no longer than two seconds ago, needs no further proof.

@@ -5,7 +5,6 @@ package traffic
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
@@ -203,7 +202,7 @@ func (t *Traffic) annotate(o schedule.Owner, period time.Duration, end time.Time
 		return
 	}
 	model.Change(t.server, Kinds[o.Kind], namespaceOf(o), o.Name, func(x model.Object) {
-		annotations := maps.Clone(x.GetAnnotations())
+		annotations := x.GetAnnotations()
 		if annotations == nil {
 			annotations = map[string]string{}
 		}
