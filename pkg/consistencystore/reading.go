@@ -112,10 +112,16 @@ func (*Store) followedStore(f *followed) (cache.Store, bool) {
 func (s *Store) Reading(key string) consistency.Pass {
 	s.mu.Lock()
 	if f := s.failed[key]; f != nil {
+		f.early = false
 		if !f.woken {
 			f.asked = time.Now()
+			if own := !f.due.IsZero() && !f.asked.Before(f.due); own {
+				f.due = time.Time{}
+			} else {
+				f.early = !f.back
+			}
 		}
-		f.since, f.left, f.caused, f.woken = false, false, f.woken, false
+		f.since, f.left, f.woken, f.back = false, false, false, false
 	}
 	of := s.waiting[key]
 	ahead := slices.Collect(maps.Keys(of))
@@ -214,10 +220,15 @@ type failure struct {
 	// tries are the readings in a row that had one, but for those that could do no more than wait, and at is when the last had its.
 	tries int
 	at    time.Time
-	// woken says that a value has woken the object since it was last read, caused that one has caused that reading, and asked is the last one that no value
-	// caused: the queue's backoff or an event did, and upstream would try then.
-	woken, caused bool
-	asked         time.Time
+	// woken says that a value has woken the object since it was last read, and asked is the last reading that no value caused: the queue's
+	// backoff or an event did, and upstream would try then.
+	woken bool
+	asked time.Time
+	// due is when the queue brings the object back, zero once it has, and early says that an event had the object read before.
+	due   time.Time
+	early bool
+	// back says that spared has brought the object back since it was last read.
+	back bool
 	// spared brings the object back once an event had it read, and all that would have been written waited: upstream would have tried, or found nothing to
 	// write, and its queue would have forgotten the failures. Ours has kept them, and its backoff may be a quarter of an hour.
 	spared *comeback
@@ -233,11 +244,15 @@ func (s *Store) fails(key string) {
 		f = &failure{}
 		s.failed[key] = f
 	}
-	if !f.since {
+	first := !f.since
+	if first {
 		f.since = true
 		f.tries++
 	}
 	f.at = time.Now()
+	if first && !f.due.After(f.at) { // What is due stays so, as on the queue.
+		f.due = f.at.Add(min(statusRetry<<min(f.tries-1, 20), longestPause))
+	}
 	spared := f.spared
 	if spared == nil {
 		return
@@ -245,6 +260,7 @@ func (s *Store) fails(key string) {
 	s.comeBack(spared, func() {
 		s.mu.Lock()
 		add, fails := s.add, s.failed[key] == f && f.spared == spared
+		f.back = f.back || fails
 		s.mu.Unlock()
 		if fails && add != nil {
 			add(key)
@@ -291,7 +307,7 @@ func (s *Store) Undecided(key string) bool {
 	f := s.failed[key]
 	ends := f != nil && (f.since || !undecided) // Else the controller does not ignore the failure: it has yet to try again.
 	// A comeback may be pending, but none that is due long after a new one.
-	if f != nil && !ends && !f.caused && (f.spared == nil || f.spared.after > 2*sparedRetry) {
+	if f != nil && !ends && f.early && (f.spared == nil || f.spared.after > 2*sparedRetry) {
 		f.spared = &comeback{after: sparedRetry}
 	}
 	s.mu.Unlock()

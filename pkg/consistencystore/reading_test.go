@@ -458,8 +458,8 @@ func TestAValueThatPausesSaysWhy(t *testing.T) {
 	}
 }
 
-// An object whose writes fail, and that an event had read while all that it would write waits, comes back 16 s after its next failure, and each further time after twice as long; after
-// another such event after 16 s again, also while it would be minutes.
+// An object whose writes fail, and that an event had read while all that it would write waits, comes back 16 s after its next failure, and each further time
+// after twice as long; after another such event after 16 s again, also while it would be minutes. That the queue brings it back, or this does, is no such event.
 func TestAnObjectThatWasSparedATryComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(rvtracker.New(rvtracker.Options{}), "quota", nil)
@@ -486,10 +486,20 @@ func TestAnObjectThatWasSparedATryComesBack(t *testing.T) {
 		fails()
 		time.Sleep(time.Hour)
 		require.Empty(t, queue, "the queue's backoff brings it back")
+		for range 12 {
+			spare() // The queue has brought it back.
+			store.failed[key].woken = true
+			fails()
+			time.Sleep(time.Hour)
+			require.Empty(t, queue)
+		}
+		fails()
 		spare()
 		for tries := range 6 {
+			store.failed[key].woken = true
 			fails()
 			comesBackAfter(sparedRetry << tries)
+			spare()
 		}
 		fails() // It would be a quarter of an hour.
 		time.Sleep(time.Minute)

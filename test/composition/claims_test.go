@@ -62,7 +62,7 @@ func TestReservationsThatCannotBeDropped(t *testing.T) {
 			stock, ours := run(t, arms.Stock, s, nil).Claiming[update], run(t, arms.Ours, s, nil).Claiming[update]
 			t.Logf("%s: stock %d, ours %d", update, stock, ours)
 			require.Greater(t, stock, 30)
-			require.LessOrEqual(t, ours, stock*5/4+20)
+			require.LessOrEqual(t, ours, stock*5/4+10)
 		})
 	}
 }
