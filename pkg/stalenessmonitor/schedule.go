@@ -65,7 +65,7 @@ const (
 	shared
 )
 
-var floors = [...]float64{planned: -55, prompt: -35, first: 20, shared: 75}
+var floors = [...]float64{planned: -55, prompt: -35, first: 20, shared: 50}
 
 // sharedAtLeast is how often there is a shared turn, however empty the bucket is.
 const sharedAtLeast = 10 * time.Second
@@ -284,10 +284,13 @@ func (c *probed) turn(now time.Time) (turn, bool) {
 		}
 	case c.behind(proof, proven, now):
 		// Late events show when they arrive. Until then fences show how old the cache is.
+		flows := now.Sub(c.moved) < Period
 		switch {
-		case c.protected:
+		case c.protected && (flows || proven && now.Sub(proof.At) < 2*Bound):
 			return turn{c, prompt, c.began.Add(Period)}, true
-		case now.Sub(c.moved) < Period:
+		case c.protected:
+			return turn{c, prompt, c.began.Add(2 * Period)}, true // That it gets what it lacks shows without a request.
+		case flows:
 			t.of, t.due = prompt, c.began.Add(3*Period)
 		default:
 			t.due = c.began.Add(every)

@@ -293,6 +293,35 @@ func TestHeldWatchesOfQuietResources(t *testing.T) {
 	})
 }
 
+// Of many quiet caches held at once those that no protected controller reads are found as soon as they say, too: the others, once known to be behind, take
+// no turns of theirs.
+func TestHeldWatchesOfAllQuietResourcesAtOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes minutes with the race detector: hack/test-unit.sh runs it without")
+	}
+	runFleet(t, func(f *fleet) {
+		mixes["idle"](f)
+		f.add(othersGroup, 20, 10, 0)
+		f.add(othersGroup, 26, 0, 0)
+	}, func(f *fleet) {
+		f.pass(20*time.Minute, nil) // Enough is saved.
+		var held []*world
+		for _, w := range f.worlds {
+			if w.size > 0 {
+				held = append(held, w)
+			}
+		}
+		var every time.Duration
+		for _, c := range f.m.Caches() {
+			if w := f.worlds[c.Resource]; w.size > 0 {
+				every = max(every, c.Every)
+			}
+		}
+		took := f.noticed(t, held, every+4*Period)
+		t.Logf("noticed after %v in the median, %v at most, asked about every %v", took[len(took)/2], took[len(took)-1], every)
+	})
+}
+
 // What the server refuses costs the others nothing, and no more than its part.
 func TestRefusedResources(t *testing.T) {
 	if testing.Short() {
