@@ -70,7 +70,7 @@ func (t *Tracker) tick() {
 			t.letGo(s, now, "Reconciling an object before the cache has its own write: it has waited as long as it may", overdue)
 		}
 		if s.heldTooLong(now) {
-			t.trustAnyway(s, "because no list and no consistent read has settled that in time")
+			t.trustAnyway(s, "because nothing has settled that in time")
 		}
 		s.relistAgain(now)
 	}
@@ -123,13 +123,13 @@ func (c *Controller) report(now time.Time) {
 	}
 }
 
-// heldTooLong says that the store, which may show the time before a rewind, has kept owners waiting for as long as OwnerLimits let it. It counts as
-// stale once a fence has succeeded since. Why fences fail does not matter: the server may refuse them without end, and take writes.
+// heldTooLong says that the store, which went back or may show the time before a rewind, has kept owners waiting for as long as OwnerLimits let it. It counts
+// as stale once a fence has succeeded since. Why fences fail does not matter: the server may refuse them without end, and take writes.
 func (s *Source) heldTooLong(now time.Time) bool {
 	if s.heldSince.IsZero() {
 		return false
 	}
-	held, stale := now.Sub(s.heldSince), s.outdated || s.doubt.fenced
+	held, stale := now.Sub(s.heldSince), s.outdated || s.doubt.fenced || !s.doubted && !s.wentBack
 	return held >= OwnerLimits.Stale || !stale && min(held, now.Sub(s.doubt.since)) >= OwnerLimits.Unknown
 }
 
@@ -183,7 +183,7 @@ func (t *Tracker) letGo(s *Source, now time.Time, message string, due func(r *re
 
 // trustAnyway lets controllers use a store.
 func (t *Tracker) trustAnyway(s *Source, why string) {
-	t.info("Using a cache that may predate a rewind, "+why, "resource", s.resource.String())
+	t.info("Using a cache that went back, or may predate a rewind, "+why, "resource", s.resource.String())
 	s.floor, s.trustedAnyway = version{}, s.outdated || s.doubted
 	s.settleLocked()
 	s.setGate()

@@ -56,7 +56,8 @@ type Source struct {
 	lastFence    time.Time // last attempt
 	lastAnswer   time.Time // last answer that could be compared
 	lastSweep    time.Time
-	heldSince    time.Time // since when it has not been usable and may show the time before a rewind
+	heldSince    time.Time // since when it has not been usable; if it may show the time before a rewind, since it may
+	heldRewound  bool      // it may show the time before a rewind
 	fenceFailed  bool
 	unprovable   bool
 	sweep        bool
@@ -182,11 +183,13 @@ func (s *Source) settleLocked() {
 	}
 	s.trust()
 	blocked := !s.usable()
-	if held := blocked && (s.outdated || s.doubted); !held {
+	rewound := blocked && (s.outdated || s.doubted)
+	if !blocked {
 		s.heldSince = time.Time{}
-	} else if s.heldSince.IsZero() {
+	} else if s.heldSince.IsZero() || rewound && !s.heldRewound {
 		s.heldSince = s.t.opts.clock.Now()
 	}
+	s.heldRewound = rewound
 	if blocked == s.blocked {
 		return
 	}

@@ -569,6 +569,22 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "regression-bounded", Protection: "a hold by a cache that went back ends after a time", File: "pkg/rvtracker/source.go",
+			Old: "	if !blocked {\n		s.heldSince",
+			New: "	if !rewound {\n		s.heldSince",
+		},
+		Package: "pkg/rvtracker", Test: "TestARegressionHoldsForALimitedTime/no_fence_succeeds",
+	},
+	{
+		Mutant: Mutant{
+			Name: "regression-stale", Protection: "a cache that went back, and is shown to be stale, holds for 5 min", File: "pkg/rvtracker/safety.go",
+			Old: " || !s.doubted && !s.wentBack\n",
+			New: "\n",
+		},
+		Package: "pkg/rvtracker", Test: "TestARegressionHoldsForALimitedTime/a_fence_has_shown_it_is_stale",
+	},
+	{
+		Mutant: Mutant{
 			Name: "doubt-fenced", Protection: "a cache that is used though it may predate a rewind is fenced until that is settled", File: "pkg/rvtracker/safety.go",
 			Old: "if s.doubted && !s.doubt.fenced || !s.usable()",
 			New: "if !s.usable()",
