@@ -130,9 +130,11 @@ func (s *Store) Reading(key string) consistency.Pass {
 	}
 	caches := maps.Clone(s.followed)
 	s.mu.Unlock()
+	var proofs sync.WaitGroup
 	for _, owner := range ahead {
-		s.proveAhead(owner)
+		proofs.Go(func() { s.proveAhead(owner) })
 	}
+	proofs.Wait()
 	v := &view{at: time.Now(), patience: s.patience(), versions: make(map[schema.GroupResource]string, len(caches))}
 	for resource, c := range caches {
 		v.versions[resource] = c.LastStoreSyncResourceVersion()

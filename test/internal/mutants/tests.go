@@ -585,6 +585,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "ahead-at-once", Protection: "the proofs of an object's values that are made before it is read are made at once", File: "pkg/consistencystore/reading.go",
+			Old: "proofs.Go(func() { s.proveAhead(owner) })",
+			New: "s.proveAhead(owner)",
+		},
+		Package: "pkg/consistencystore", Test: "TestManyValuesOfAnObjectHoldNoWorker",
+	},
+	{
+		Mutant: Mutant{
 			Name: "doubt-fenced", Protection: "a cache that is used though it may predate a rewind is fenced until that is settled", File: "pkg/rvtracker/safety.go",
 			Old: "if s.doubted && !s.doubt.fenced || !s.usable()",
 			New: "if !s.usable()",
