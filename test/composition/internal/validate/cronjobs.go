@@ -174,6 +174,9 @@ func compareRuns(s schedule.Schedule, stock, ours Record) (out []Violation) {
 				more += perRun // Where an event was lost, stock may wait for a Job for ever that is gone.
 			}
 		}
+		if s.HasFor(schedule.LoseEvent, "jobs") {
+			more += 2 * doublings(s, schedule.Refuse, c.Name, queues.first) // That run may be refused until the end.
+		}
 		for what, n := range ours.Requests[owner] {
 			if was := stock.Requests[owner][what]; n > was*5/4+more {
 				add("requests", "%s: %d times %s, stock %d", owner, n, what, was)
