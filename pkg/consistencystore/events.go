@@ -26,7 +26,7 @@ const StaleCacheReason = "StaleCache"
 var kinds = map[string]schema.GroupVersionKind{
 	cronJob:                 {Group: "batch", Version: "v1", Kind: "CronJob"},
 	daemonSetStore:          {Group: "apps", Version: "v1", Kind: "DaemonSet"},
-	"deployment":            {Group: "apps", Version: "v1", Kind: "Deployment"},
+	deploymentStore:         {Group: "apps", Version: "v1", Kind: "Deployment"},
 	autoscaler:              {Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
 	"job":                   {Group: "batch", Version: "v1", Kind: "Job"},
 	"replicaset":            {Group: "apps", Version: "v1", Kind: "ReplicaSet"},

@@ -4,6 +4,7 @@
 package consistencystore
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 	"github.com/fresh-kcm/fresh-kcm/pkg/metrics"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 )
 
@@ -103,6 +105,22 @@ func (s *Store) gate(owner types.NamespacedName) error {
 	if err := s.checkUnsettled(owner); err != nil {
 		return err
 	}
+	return s.checkOwnWrites(owner)
+}
+
+// checkOwnWrites refuses an owner until the caches show what was written and deleted for it. One that was made again under the name of another waits for no writes of
+// that but those for which it waits on stock: there the controllers of Deployments and CronJobs wait for none, and the others for no deletion.
+func (s *Store) checkOwnWrites(owner types.NamespacedName) error {
+	err := s.Controller.EnsureReady(owner)
+	var wait *rvtracker.NotReadyError
+	if !errors.As(err, &wait) || wait.OwnerUID == "" || !wait.Deletes() && s.name != deploymentStore && s.name != cronJob {
+		return err
+	}
+	cached, _ := s.cached(owner)
+	if cached == nil || cached.GetUID() == wait.OwnerUID || !wait.Precedes(cached.GetResourceVersion()) {
+		return err
+	}
+	s.Controller.Clear(owner, wait.OwnerUID)
 	return s.Controller.EnsureReady(owner)
 }
 

@@ -34,6 +34,9 @@ const (
 // cronJob is the controller whose Jobs are all due at the same moment, and only shortly after it.
 const cronJob = "cronjob"
 
+// deploymentStore is the controller of Deployments.
+const deploymentStore = "deployment"
+
 // autoscaler is the controller that changes replicas of others' objects, and of its own the status alone.
 const autoscaler = "horizontalpodautoscaler"
 
@@ -46,7 +49,7 @@ func (s *Store) purpose() string {
 		return "to lower replicas"
 	case "endpoint":
 		return "to delete Endpoints"
-	case "deployment":
+	case deploymentStore:
 		return "to start other pods, or to scale a ReplicaSet down or delete it"
 	case "disruption":
 		return "to allow more disruptions"

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -92,21 +93,27 @@ func (s *Store) checkUnsettled(owner types.NamespacedName) error {
 // gone reports whether the cache of the controller's own resource has no such owner, or another one of its name. Its controller may be told of that only by a
 // reconcile, which the owner must be ready for.
 func (s *Store) gone(owner types.NamespacedName, uid types.UID) bool {
+	cached, ok := s.cached(owner)
+	return ok && (cached == nil || cached.GetUID() != uid)
+}
+
+// cached is the owner as the cache of the controller's own resource has it, nil if it has none. ok is false if that is unknown.
+func (s *Store) cached(owner types.NamespacedName) (cached metav1.Object, ok bool) {
 	kind, known := kinds[s.name]
 	if !known {
-		return false
+		return nil, false
 	}
 	plural, _ := meta.UnsafeGuessKindToResource(kind)
 	store, ok := s.caches[plural.GroupResource()].(rvtracker.Store)
 	if !ok {
-		return false
+		return nil, false
 	}
 	item, exists, err := store.GetByKey(key(owner))
 	if err != nil || !exists {
-		return err == nil
+		return nil, err == nil
 	}
 	has, err := meta.Accessor(item)
-	return err == nil && has.GetUID() != uid
+	return has, err == nil
 }
 
 // follow reports whether a write that was sent after the owner's last loss has succeeded; without leader election it returns true. The

@@ -34,6 +34,7 @@ type Wait struct {
 
 	awaitedRV   string    // empty if a deletion, a relist or a proof is awaited
 	deletingUID types.UID // still alive in the store, if a deletion is awaited
+	deletes     bool
 }
 
 // Awaits says what has to happen.
@@ -54,6 +55,24 @@ func (w *Wait) Awaits() string {
 // Reason is Why in short, as the metric of parked owners has it.
 func (w *Wait) Reason() string { return reasons[w.Why.reason()] }
 
+// Precedes reports whether what is awaited, a write or a deletion, was made before rv.
+func (w *Wait) Precedes(rv string) bool {
+	before := w.awaitedRV
+	switch w.Why {
+	case whyWrite:
+	case whyDelete:
+		before = w.SeenRV // That of the deletion is not known: while the object is shown, the store is behind it.
+	default:
+		return false
+	}
+	b, known := parseVersion(before)
+	v, ok := parseVersion(rv)
+	return known && ok && b.less(v)
+}
+
+// Deletes reports whether a deletion is among what is awaited.
+func (w *Wait) Deletes() bool { return w.deletes }
+
 // wait is what o waits for at s, or any owner of that name without o.
 func (c *Controller) wait(o *owner, name types.NamespacedName, s *Source) Wait {
 	w := Wait{Controller: c.name, Owner: name, Resource: s.resource, SeenRV: s.pos().String()}
@@ -65,6 +84,7 @@ func (c *Controller) wait(o *owner, name types.NamespacedName, s *Source) Wait {
 		}
 	}
 	w.Why, w.awaitedRV, w.deletingUID = s.why(r)
+	w.deletes = r != nil && r.hasDeletes()
 	return w
 }
 
