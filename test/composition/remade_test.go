@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
@@ -85,6 +87,56 @@ func TestAnOwnerDoesNotPauseForTheFailuresOfItsPredecessor(t *testing.T) {
 			require.LessOrEqual(t, took[arms.Ours], took[arms.Stock]+30*time.Second, "slow proofs")
 		})
 	}
+}
+
+// Nor do the values of a quota or a budget.
+func TestAValueDoesNotPauseForTheFailuresOfItsPredecessor(t *testing.T) {
+	const fails = 12 * time.Minute
+	for _, r := range []*model.Resource{model.Quotas, model.Budgets} {
+		for name, proofs := range map[string]schedule.Step{"slow": {Action: schedule.SlowReads, Target: "pods", Delay: 4 * time.Second}, "none": {Action: schedule.Unprovable}} {
+			t.Run(r.GroupVersionResource.Resource+" "+name, func(t *testing.T) {
+				took := map[arms.Arm]time.Duration{}
+				for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+					synctest.Test(t, func(t *testing.T) {
+						server, f, tr, _ := start(t, arm, guarded)
+						time.Sleep(time.Minute)
+						f.Do(schedule.Step{Action: schedule.FailWrites, Target: r.GroupVersionResource.Resource, For: fails}, tr.After)
+						tr.Do(schedule.Step{Action: schedule.Empty, Target: tenant, N: 1})
+						tr.Do(schedule.Step{Action: schedule.SetMin, Target: tenant, N: 1})
+						time.Sleep(fails)
+						proofs.For = 20 * time.Minute
+						f.Do(proofs, tr.After)
+						f.Do(schedule.Step{Action: schedule.Hold, Target: r.GroupVersionResource.Resource, For: 5 * time.Second}, tr.After)
+						remakeValue(server, r)
+						took[arm] = until(server, func(truth model.Truth) bool {
+							if r == model.Quotas {
+								return len(quotaOf(truth).Used) > 0
+							}
+							return budgetOf(truth).DisruptionsAllowed > 0
+						})
+					})
+				}
+				t.Logf("the value is there after: %v", took)
+				require.LessOrEqual(t, took[arms.Ours], took[arms.Stock]+90*time.Second, "the longest wait for a proof")
+			})
+		}
+	}
+}
+
+// remakeValue deletes the tenant's quota or budget and makes it again.
+func remakeValue(server *model.Server, r *model.Resource) {
+	var again model.Object
+	server.Look(func(truth model.Truth) { again = truth.Get(r, tenant, tenant).DeepCopyObject().(model.Object) })
+	again.SetUID("")
+	again.SetResourceVersion("")
+	switch o := again.(type) {
+	case *corev1.ResourceQuota:
+		o.Status = corev1.ResourceQuotaStatus{}
+	case *policyv1.PodDisruptionBudget:
+		o.Status = policyv1.PodDisruptionBudgetStatus{}
+	}
+	server.Delete(r, tenant, tenant, new(int64(0)))
+	server.Create(r, again)
 }
 
 // labelled are the objects with the label of the owner "owner".

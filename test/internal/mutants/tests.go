@@ -166,6 +166,30 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "remade-writes", Protection: "a Deployment that is made again under its name does not wait for writes of the one before", File: "pkg/consistencystore/holds.go",
+			Old: "!wait.Deletes() && s.name != deploymentStore",
+			New: "!wait.Deletes()",
+		},
+		Package: "test/composition", Test: "TestAnOwnerDoesNotWaitForWhatItsPredecessorHasWritten/Deployment",
+	},
+	{
+		Mutant: Mutant{
+			Name: "remade-deletions", Protection: "a StatefulSet that is made again under its name does not wait for deletions of the one before", File: "pkg/consistencystore/holds.go",
+			Old: "!wait.Deletes() && s.name",
+			New: "s.name",
+		},
+		Package: "test/composition", Test: "TestAnOwnerDoesNotWaitForWhatItsPredecessorHasWritten/StatefulSet",
+	},
+	{
+		Mutant: Mutant{
+			Name: "remade-before", Protection: "an owner waits for its own writes though a cache that went back shows another of its name", File: "pkg/consistencystore/holds.go",
+			Old: " || !wait.Precedes(cached.GetResourceVersion()) {",
+			New: " {",
+		},
+		Package: "pkg/consistencystore", Test: "TestAnOwnerMadeAgainDoesNotWaitForEarlierWrites",
+	},
+	{
+		Mutant: Mutant{
 			Name: "wake-again", Protection: "an owner whose action fails is not woken for it besides its queue's backoff, each time that what it had read was old once it was proven", File: "pkg/consistencystore/refused.go",
 			Old: "	if !fails {\n		s.wakeAction(owner)",
 			New: "	if !fails || true {\n		s.wakeAction(owner)",
