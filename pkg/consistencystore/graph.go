@@ -11,7 +11,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/graphguard"
 )
 
-// GuardGraph implements what consistency.GuardGraph asks for. Without proofs there is no guard.
+// GuardGraph implements consistency.GraphStore. Without proofs there is no guard.
 func (s *Store) GuardGraph(graph consistency.Graph) consistency.GraphGuard {
 	if s.prover == nil {
 		return nil

@@ -188,8 +188,13 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestForegroundDeletionWhileWritesFail/pods", Mutant: Mutant{
 			Name: "foreground-again", Protection: "the end of an owner's wait has no dependent tried again that has failed", File: controllers + "garbagecollector/prove.go",
-			Old: "		if !blocking || !slices.ContainsFunc(",
-			New: "		if true || !slices.ContainsFunc(",
+			Old: "		if !blocking || !owner.blockedByFailed(queue) {",
+			New: "		if true || !owner.blockedByFailed(queue) {",
+		}},
+		{Package: compositionTests, Test: "TestRegressions/owner-of-one-that-waited-and-one-that-fails.json", Mutant: Mutant{
+			Name: "chained-again", Protection: "the end of one that waited has its owner try no other dependent again that has failed", File: controllers + "garbagecollector/graph_builder.go",
+			Old: "|| existingNode.held.Load() && ownerNode",
+			New: "|| existingNode.held.Load() && false && ownerNode",
 		}},
 		{Package: compositionTests, Test: "TestOwnerIsReplacedUnseen/stalled", Mutant: Mutant{
 			Name: "graph-replaced", Protection: "the graph is told that an owner is gone whose name a relist shows another object under", File: "pkg/graphguard/followed.go",

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
-
 	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
@@ -24,17 +23,19 @@ var errHeld = goerrors.New("the graph is not proven to have all dependents")
 
 // newGuard returns nil if nobody can tell whether the graph is complete.
 func (gb *GraphBuilder) newGuard() consistencyutil.GraphGuard {
-	return consistencyutil.GuardGraph(consistencyutil.NewIfProvided("garbagecollector", nil), consistencyutil.Graph{
+	store, ok := consistencyutil.NewIfProvided("garbagecollector", nil).(consistencyutil.GraphStore)
+	if !ok {
+		return nil
+	}
+	return store.GuardGraph(consistencyutil.Graph{
 		Mark:         func(reached func()) { gb.graphChanges.Add(&event{reached: reached}) },
-		Monitored:    gb.monitored,
 		TrustAbsence: gb.absentOwnerCache.trust,
+		Monitored: func() []schema.GroupVersionResource {
+			gb.monitorLock.RLock()
+			defer gb.monitorLock.RUnlock()
+			return slices.Collect(maps.Keys(gb.monitors))
+		},
 	})
-}
-
-func (gb *GraphBuilder) monitored() []schema.GroupVersionResource {
-	gb.monitorLock.RLock()
-	defer gb.monitorLock.RUnlock()
-	return slices.Collect(maps.Keys(gb.monitors))
 }
 
 // followed is the handler to add for the resource.
@@ -42,26 +43,33 @@ func (gb *GraphBuilder) followed(resource schema.GroupVersionResource, kind sche
 	if gb.guard == nil {
 		return handler
 	}
-	namespaced := true // If it is unknown, it counts for every owner.
-	if mapping, err := gb.restMapper.RESTMapping(kind.GroupKind(), kind.Version); err == nil && mapping.Scope != nil {
-		namespaced = mapping.Scope.Name() == meta.RESTScopeNameNamespace
-	}
+	mapping, err := gb.restMapper.RESTMapping(kind.GroupKind(), kind.Version)
+	namespaced := err != nil || mapping.Scope == nil || mapping.Scope.Name() == meta.RESTScopeNameNamespace // If it is unknown, it counts for every owner.
 	return gb.guard.Follow(consistencyutil.GraphResource{GroupVersionResource: resource, Kind: kind.GroupKind(), Namespaced: namespaced}, store, handler)
 }
 
 // held reports whether dependents of the owner may be missing from the graph; the owner comes back to the queue then, unless one that
-// blocks it has failed, after which it comes anyway: another try would double that one's backoff. The graph must be read after this call.
+// blocks it has failed, after which it comes anyway: another try would double that one's backoff. If it waits for nothing else, its own
+// owners try now what they would at its end, and not then what has failed. The graph must be read after this call.
 func (gb *GraphBuilder) held(owner *node, blocking bool, queue workqueue.TypedRateLimitingInterface[*node]) bool {
 	if gb.guard == nil {
 		return false
 	}
 	kind := schema.FromAPIVersionAndKind(owner.identity.APIVersion, owner.identity.Kind).GroupKind()
 	name := types.NamespacedName{Namespace: owner.identity.Namespace, Name: owner.identity.Name}
-	return !gb.guard.Proven(consistencyutil.GraphOwner{NamespacedName: name, Kind: kind, UID: owner.identity.UID, Blocking: blocking}, func() {
-		if !blocking || !slices.ContainsFunc(owner.blockingDependents(), func(n *node) bool { return queue.NumRequeues(n) > 0 }) {
+	proven := gb.guard.Proven(consistencyutil.GraphOwner{NamespacedName: name, Kind: kind, UID: owner.identity.UID, Blocking: blocking}, func() {
+		if !blocking || !owner.blockedByFailed(queue) {
 			queue.Add(owner)
 		}
 	})
+	if !proven && (!blocking || len(owner.blockingDependents()) == 0) && !owner.held.Swap(true) {
+		for _, ref := range owner.getOwners() {
+			if of, found := gb.uidToNode.Read(ref.UID); found && of.isDeletingDependents() && slices.ContainsFunc(of.blockingDependents(), func(n *node) bool { return !n.isBeingDeleted() }) {
+				gb.attemptToDelete.Add(of)
+			}
+		}
+	}
+	return !proven
 }
 
 // trust has the cache empty, and in use or out of use.

@@ -100,6 +100,54 @@ func TestFinalizersStayUntilTheGraphIsProven(t *testing.T) {
 	}
 }
 
+// The owner of one that waits for the proof alone has its dependents tried when that begins, as it would at that one's end. At its end what has
+// failed is left to its backoff, which another try would double.
+func TestTheEndOfOneThatWaitedTriesNothingThatHasFailed(t *testing.T) {
+	for name, c := range map[string]struct{ waited, failed, tries bool }{
+		"waited, and another failed":   {true, true, false},
+		"waited, and none failed":      {true, false, true},
+		"did not wait, another failed": {false, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gc, owner, v, _ := guarded(t, metav1.FinalizerDeleteDependents)
+			logger, _ := ktesting.NewTestContext(t)
+			gb := gc.dependencyGraphBuilder
+			owner.markDeletingDependents()
+			dependent := func(name string) *node {
+				n := makeNode(makeID("v1", "ConfigMap", "ns", name, name), withOwners(makeID("v1", "ReplicationController", "ns", "owner", "uid")))
+				n.owners[0].BlockOwnerDeletion, n.dependents = new(true), map[*node]struct{}{}
+				gb.uidToNode.Write(n)
+				owner.addDependent(n)
+				return n
+			}
+			waits, other := dependent("waits"), dependent("other")
+			waits.markBeingDeleted()
+			waits.markDeletingDependents()
+			if c.failed {
+				failedBefore(t, gc.attemptToDelete, other)
+				n, _ := gc.attemptToDelete.Get()
+				gc.attemptToDelete.Done(n)
+			}
+			v.proven = !c.waited
+			for range 2 {
+				require.Equal(t, c.waited, gb.held(waits, true, gc.attemptToDelete))
+			}
+			if c.waited {
+				require.Equal(t, 1, gc.attemptToDelete.Len(), "it is tried now")
+				n, _ := gc.attemptToDelete.Get()
+				require.Equal(t, owner, n)
+				gc.attemptToDelete.Done(n)
+				require.True(t, gb.held(waits, true, gc.attemptToDelete))
+				require.Zero(t, gc.attemptToDelete.Len(), "and once")
+			}
+			gone := metaonly.MetadataOnlyObject{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "waits", UID: "waits"}}
+			gb.graphChanges.Add(&event{eventType: deleteEvent, obj: &gone})
+			require.True(t, gb.processGraphChanges(logger))
+			require.Equal(t, c.tries, gc.attemptToDelete.Len() == 1)
+		})
+	}
+}
+
 // What becomes known while it is asked whether the graph is complete counts.
 func TestTheGraphIsReadAfterItWasProven(t *testing.T) {
 	gc, owner, _, _ := guarded(t, metav1.FinalizerDeleteDependents)

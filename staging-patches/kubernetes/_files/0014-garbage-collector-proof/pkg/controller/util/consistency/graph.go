@@ -50,11 +50,3 @@ type GraphStore interface {
 	// GuardGraph returns nil if the store cannot tell.
 	GuardGraph(graph Graph) GraphGuard
 }
-
-// GuardGraph returns the store's guard, or nil if the store has none.
-func GuardGraph(store ConsistencyStore, graph Graph) GraphGuard {
-	if s, ok := store.(GraphStore); ok {
-		return s.GuardGraph(graph)
-	}
-	return nil
-}
