@@ -142,6 +142,23 @@ func TestForegroundDeletionWhileWritesFail(t *testing.T) {
 	}
 }
 
+// What the garbage collector knows only as the owner of something else it asks for with backoff until it has seen it, and for its owner each time.
+// Stock does that as often as ours. So no history is judged by it in which an owner ends sooner on ours, and others make it again while its dependents
+// are held.
+func TestOwnersThatAreNotSeenArePolled(t *testing.T) {
+	s := schedule.Schedule{Nodes: 2, Settle: time.Minute, Families: []schedule.Family{{Kind: "ConfigMap", Name: "family", Chained: true}}, Steps: []schedule.Step{
+		{At: 60 * time.Second, Action: schedule.Hold, Target: "configmaps", For: 40 * time.Second},
+		{At: 61 * time.Second, Action: schedule.AddDependent, Target: "family", N: 0},
+		{At: 61 * time.Second, Action: schedule.AddDependent, Target: "family", N: 0},
+		{At: 70 * time.Second, Action: schedule.AddDependent, Target: "family", N: 0},
+	}}
+	stock, ours := both(t, s)
+	require.Equal(t, stock.Polls, ours.Polls)
+	require.Equal(t, stock.Collecting, ours.Collecting)
+	require.InDelta(t, 3*13, ours.Polls, 3)
+	require.Equal(t, 2*(ours.Polls+3), ours.Collecting["get"], "and once when they are seen")
+}
+
 // Random histories of owners and dependents: ours deletes nothing that has an owner or was to be left behind, and leaves no garbage for longer.
 func TestCollectorSeeds(t *testing.T) {
 	eachSeed(t, number(t, "COLLECTOR_SEEDS", collectorSeeds), schedule.DrawCollections)

@@ -49,7 +49,7 @@ func Records(s schedule.Schedule, stock, ours validate.Record) string {
 			f.Kind, f.Name, stock.Garbage[f.Name], ours.Garbage[f.Name], stock.Lingering[f.Name], ours.Lingering[f.Name])
 	}
 	if len(s.Families) > 0 {
-		fmt.Fprintf(&b, "garbage collector, stock: %v, ours: %v\n", stock.Collecting, ours.Collecting)
+		fmt.Fprintf(&b, "garbage collector, stock: %v and %d polls, ours: %v and %d polls\n", stock.Collecting, stock.Polls, ours.Collecting, ours.Polls)
 	}
 	for _, c := range validate.ClaimNames(s) {
 		fmt.Fprintf(&b, "%s\n    lacking, stock: %v\n    lacking, ours:  %v\n    kept, stock: %v\n    kept, ours:  %v\n",

@@ -72,9 +72,11 @@ type Record struct {
 	// does not select.
 	Missing, Stray map[model.Owner][]Span
 	// Garbage is when a family had an object that referred to an owner that was gone, Lingering when one of its owners waited for its
-	// dependents to be deleted or orphaned. Collecting are the garbage collector's requests, by verb.
+	// dependents to be deleted or orphaned. Collecting are the garbage collector's requests, by verb; Polls, how often it may have asked for a
+	// dependent's owner that it had not seen yet.
 	Garbage, Lingering map[string][]Span
 	Collecting         map[string]int
+	Polls              int
 	// Lacking is when a pod lacked a claim of its own, or the reservation of an allocated one; Kept, when a claim was reserved for a pod
 	// that needs none any more, or was one's own, by the pod or the shared claim. Claiming are the requests of their controller.
 	Lacking, Kept map[string][]Span
@@ -163,7 +165,7 @@ func New(s schedule.Schedule) *Judge {
 		volumes:     volumes{volumes: s.Volumes, mounted: map[mount]time.Time{}, lacking: map[string]time.Time{}, spare: map[string]time.Time{}, slow: map[string]chain{}},
 		scaling:     scaling{schedule: s, looked: time.Now(), stands: map[string]scaler{}, wants: map[string][]wanted{}, looks: map[string]look{}, few: map[string]time.Time{}, many: map[string]time.Time{}},
 		claims:      claims{claimers: s.Claimers, lacking: map[string]time.Time{}, kept: map[string]time.Time{}},
-		collections: collections{families: s.Families, garbage: map[string]time.Time{}, lingering: map[string]time.Time{}, orphans: map[types.UID]map[types.UID]bool{}, blocking: map[types.UID]map[types.UID]bool{}},
+		collections: collections{schedule: s, families: s.Families, made: map[types.UID]time.Time{}, polls: map[types.UID]int{}, garbage: map[string]time.Time{}, lingering: map[string]time.Time{}, orphans: map[types.UID]map[types.UID]bool{}, blocking: map[types.UID]map[types.UID]bool{}},
 		services:    services{schedule: s, missing: map[model.Owner]time.Time{}, stray: map[model.Owner]time.Time{}, ready: map[types.UID]time.Time{}, gone: map[string]bool{}, lacked: map[model.Owner]map[types.UID]time.Time{}},
 		untold:      map[model.Owner]time.Time{}, undone: map[model.Owner]time.Time{}, excess: map[model.Owner]time.Time{}, surplus: map[string]time.Time{}, was: map[model.Owner]state{},
 		tainted: map[string]time.Time{}, beats: map[string][]time.Time{}, evicting: map[string]time.Time{}, slow: map[model.Owner]chain{}, failures: map[model.Owner]int{}, suspended: map[string]time.Time{}, gone: map[types.UID]time.Time{}, filled: map[types.UID]time.Time{}, throttled: map[model.Owner]time.Time{},
@@ -199,6 +201,7 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 	}
 	if byCollector(r) {
 		j.record.Collecting[r.Verb]++
+		j.observePoll(truth, r)
 		return
 	}
 	if byClaims(r) {
