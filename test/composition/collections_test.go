@@ -159,6 +159,46 @@ func TestOwnersThatAreNotSeenArePolled(t *testing.T) {
 	require.Equal(t, 2*(ours.Polls+3), ours.Collecting["get"], "and once when they are seen")
 }
 
+// Dependents that cannot be written keep their owner for as long as they cannot, and for as long again, on stock, too. If they are not seen, stock's owner
+// goes at once, and they are deleted.
+func TestOrphansThatCannotBeWritten(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		t.Run(map[bool]string{false: "seen", true: "not seen"}[held], func(t *testing.T) {
+			s := schedule.Schedule{Nodes: 2, Settle: 3 * time.Minute, Families: []schedule.Family{{Kind: "ReplicaSet", Name: "family", Replicas: 1}}, Steps: []schedule.Step{
+				{At: 115 * time.Second, Action: schedule.Hold, Target: "widgets", For: 39 * time.Second},
+				{At: 131 * time.Second, Action: schedule.AddDependent, Target: "family", N: 0},
+				{At: 136 * time.Second, Action: schedule.FailWrites, Target: "configmaps", N: 409, For: 102 * time.Second},
+				{At: 142 * time.Second, Action: schedule.RemoveOwner, Target: "family", N: 2},
+			}}
+			if held {
+				s.Steps[0].Target = "configmaps"
+			}
+			stock, ours := both(t, s)
+			require.Equal(t, held, stock.Orphaned["family"])
+			require.Empty(t, ours.Unjustified)
+			if !held {
+				require.Greater(t, longest(stock.Lingering["family"]), 140*time.Second)
+			}
+			require.InDelta(t, 165, longest(ours.Lingering["family"]).Seconds(), 35)
+		})
+	}
+}
+
+// A dependent whose event was lost is deleted once it is seen, on stock, too: its informer has it after a relist.
+func TestOrphanWhoseEventWasLostIsSeenLater(t *testing.T) {
+	s := schedule.Schedule{Nodes: 2, Monitor: true, Settle: time.Minute, Families: []schedule.Family{{Kind: "Widget", Name: "family", Widgets: 1}}, Steps: []schedule.Step{
+		{At: 66600 * time.Millisecond, Action: schedule.LoseEvent, Target: "widgets", For: 20 * time.Millisecond},
+		{At: 66600 * time.Millisecond, Action: schedule.AddDependent, Target: "family", N: 1},
+		{At: 67 * time.Second, Action: schedule.RemoveOwner, Target: "family", N: 2},
+		{At: 90 * time.Second, Action: schedule.Expire, Target: "widgets"},
+	}}
+	stock, ours := both(t, s)
+	for _, r := range []validate.Record{stock, ours} {
+		require.NotEmpty(t, r.Unjustified)
+		require.Equal(t, validate.OrphanedLost, r.Unjustified[0].Rule)
+	}
+}
+
 // Random histories of owners and dependents: ours deletes nothing that has an owner or was to be left behind, and leaves no garbage for longer.
 func TestCollectorSeeds(t *testing.T) {
 	eachSeed(t, number(t, "COLLECTOR_SEEDS", collectorSeeds), schedule.DrawCollections)

@@ -24,10 +24,14 @@ const (
 	Collected = "collection"
 	// Orphaned: what its owner's deletion was to leave behind was deleted because it still referred to that owner.
 	Orphaned = "orphans"
+	// OrphanedLost is the same of what was made by an event that was lost, behind which the cache has gone on: no resource version shows it.
+	OrphanedLost = "orphans of a lost event"
 	// Foreground: an owner went although a dependent was there that its deletion was to wait for: what a controller of Kubernetes makes.
 	Foreground = "foreground"
 	// ForegroundOthers is the same of other dependents, for which ours waits no more than stock.
 	ForegroundOthers = "foreground of others"
+
+	ownerLingers = "owner lingers"
 )
 
 const (
@@ -145,13 +149,18 @@ func (j *Judge) observePoll(truth model.Truth, r *model.Request) {
 	if object == nil || c.polls[object.GetUID()] == mostPolls {
 		return
 	}
-	made := c.made[object.GetUID()].Sub(j.began)
-	if slices.ContainsFunc(c.schedule.Steps, func(s schedule.Step) bool {
-		return s.Action == schedule.Hold && s.Target == r.GroupVersionResource.Resource && made >= s.At && time.Since(j.began) <= s.At+s.For
-	}) {
+	if j.madeDuring(schedule.Hold, r, object, time.Since(j.began)) {
 		c.polls[object.GetUID()]++
 		j.record.Polls++
 	}
+}
+
+// madeDuring says that the object of a request was made during a step about its resource that ends after a time.
+func (j *Judge) madeDuring(action schedule.Action, r *model.Request, object model.Object, after time.Duration) bool {
+	made := j.collections.made[object.GetUID()].Sub(j.began)
+	return slices.ContainsFunc(j.collections.schedule.Steps, func(s schedule.Step) bool {
+		return s.Action == action && s.Target == r.GroupVersionResource.Resource && made >= s.At && made <= s.At+s.For && after <= s.At+s.For
+	})
 }
 
 // judgeCollection judges a deletion by the garbage collector by the server's state: an owner that was gone does not come back, and the
@@ -175,7 +184,13 @@ func (j *Judge) judgeCollection(truth model.Truth, r *model.Request) {
 		left = left && j.collections.orphans[ref.UID][object.GetUID()]
 	}
 	if left {
-		j.unjustified(Orphaned, "at %s %s %s, which its owner's deletion was to leave behind", late, r.Kind, r.Name)
+		rule := Orphaned
+		if j.madeDuring(schedule.LoseEvent, r, object, 0) {
+			rule = OrphanedLost
+		} else {
+			j.record.Orphaned[object.GetLabels()[traffic.FamilyLabel]] = true
+		}
+		j.unjustified(rule, "at %s %s %s, which its owner's deletion was to leave behind", late, r.Kind, r.Name)
 	}
 }
 
@@ -193,6 +208,8 @@ func collectorExcused(s schedule.Schedule, v Violation, stock, ours Record) bool
 	switch v.Rule {
 	case Orphaned, Foreground:
 		return !s.Provable() && ours.broke(v.Rule) <= stock.broke(v.Rule)
+	case OrphanedLost:
+		return true // Stock does it, too, when its informer relists, which the monitor has ours do.
 	case ForegroundOthers:
 		return ours.broke(v.Rule) <= stock.broke(v.Rule)
 	}
@@ -222,13 +239,17 @@ func compareFamilies(s schedule.Schedule, stock, ours Record) (out []Violation) 
 			mean, most  time.Duration
 		}{
 			{"garbage", ours.Garbage[f.Name], stock.Garbage[f.Name], moreMean, moreMost},
-			{"owner lingers", ours.Lingering[f.Name], stock.Lingering[f.Name], lingers, lingers + moreMost},
+			{ownerLingers, ours.Lingering[f.Name], stock.Lingering[f.Name], lingers, lingers + moreMost},
 		} {
 			ourMean, ourMost, ourAll, ourOpen := sum(c.ours)
 			mean, most, all, open := sum(c.stock)
 			limit := c.most
 			if fault > 0 {
 				limit = fault + afterFault
+			}
+			if c.rule == ownerLingers && stock.Orphaned[f.Name] && !ours.Orphaned[f.Name] {
+				// Stock's owner went before its dependents were seen. Ours writes them, and the backoff is as long as writes have failed by then.
+				limit += fault
 			}
 			switch {
 			case ourOpen && !open:

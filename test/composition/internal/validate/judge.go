@@ -77,6 +77,8 @@ type Record struct {
 	Garbage, Lingering map[string][]Span
 	Collecting         map[string]int
 	Polls              int
+	// Orphaned are the families of which something was deleted that was to be left behind, and could have been seen.
+	Orphaned map[string]bool
 	// Lacking is when a pod lacked a claim of its own, or the reservation of an allocated one; Kept, when a claim was reserved for a pod
 	// that needs none any more, or was one's own, by the pod or the shared claim. Claiming are the requests of their controller.
 	Lacking, Kept map[string][]Span
@@ -158,7 +160,7 @@ func New(s schedule.Schedule) *Judge {
 		began: time.Now(), owners: append(Owners(s), Targets(s)...), decided: decided, refusals: refusals, values: newValues(s),
 		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{}, Excess: map[model.Owner][]Span{}, Backoff: map[model.Owner][]Span{}, Runs: map[model.Owner]map[time.Duration]time.Duration{},
 			Ages: map[string]time.Duration{}, Unknown: map[string]int{}, Withheld: map[schedule.Value][]Span{}, Overdone: map[schedule.Value][]Span{},
-			Missing: map[model.Owner][]Span{}, Stray: map[model.Owner][]Span{}, Garbage: map[string][]Span{}, Lingering: map[string][]Span{}, Collecting: map[string]int{},
+			Missing: map[model.Owner][]Span{}, Stray: map[model.Owner][]Span{}, Garbage: map[string][]Span{}, Lingering: map[string][]Span{}, Collecting: map[string]int{}, Orphaned: map[string]bool{},
 			Lacking: map[string][]Span{}, Kept: map[string][]Span{}, Claiming: map[string]int{},
 			Few: map[string][]Span{}, Many: map[string][]Span{}, Scaling: map[string]int{}, Targets: map[model.Owner]string{},
 			Detached: map[string][]Span{}, Attached: map[string][]Span{}, Attaching: map[string]int{}, Robbed: map[string]bool{}, Room: map[string]bool{}},
