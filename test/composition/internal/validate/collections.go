@@ -266,13 +266,13 @@ func compareFamilies(s schedule.Schedule, stock, ours Record) (out []Violation) 
 		}
 	}
 	// What others make while it is not seen is polled on both sides; there is more of it where an owner has ended sooner, and was made again.
-	total := func(r Record) (n int) {
-		for _, requests := range r.Collecting {
+	total := func(of map[string]int) (n int) {
+		for _, requests := range of {
 			n += requests
 		}
-		return n - 2*r.Polls
+		return n
 	}
-	if n, was := total(ours), total(stock); n > was*5/4+moreCollecting {
+	if n, was := total(ours.Collecting)-2*max(0, ours.Polls-stock.Polls), total(stock.Collecting); n > was*5/4+moreCollecting {
 		add("requests", "of the garbage collector: %v and %d polls, stock %v and %d polls", ours.Collecting, ours.Polls, stock.Collecting, stock.Polls)
 	}
 	return out
