@@ -37,8 +37,9 @@ type breaker struct {
 // does not send the read again (AskOnce). Once a read has failed, the lane pauses, for as long as the server asks (a minute at most), or else for a second,
 // and twice as long after each other that fails, up to 30 s. After the pause one read goes first.
 func (b *Budget) Try(ctx context.Context, controller string, resource schema.GroupResource, timeout time.Duration, read func(context.Context) error) error {
-	l, began := lane{controller, resource}, time.Now()
-	if !b.begins(l) {
+	l := lane{controller, resource}
+	began, begins := b.begins(l)
+	if !begins {
 		return errPauses
 	}
 	asked := &once{}
@@ -61,18 +62,20 @@ func (b *Budget) Pauses(controller string, resource schema.GroupResource) bool {
 	return br != nil && time.Now().Before(br.until)
 }
 
-func (b *Budget) begins(l lane) bool {
+// begins returns when a read begins, unless it may not: after a pause that is after the last failure.
+func (b *Budget) begins(l lane) (at time.Time, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now := time.Now()
 	br := b.breakers[l]
 	if br == nil {
-		return true
+		return now, true
 	}
-	if br.probing || time.Now().Before(br.until) {
-		return false
+	if br.probing || now.Before(br.until) {
+		return now, false
 	}
 	br.probing = true
-	return true
+	return now, true
 }
 
 func (b *Budget) ends(l lane, began time.Time, asked *once, err error) {

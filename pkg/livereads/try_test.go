@@ -72,6 +72,23 @@ func TestOneReadGoesFirst(t *testing.T) {
 	})
 }
 
+// A read that was about to begin when another failed, as in a process that is paused, gives its turn back when it fails, too.
+func TestAReadThatIsLateToBeginKeepsNoTurn(t *testing.T) {
+	b := NewBudget(5, 20)
+	failing := func(context.Context) error { return errServer }
+	ended := make(chan error)
+	b.mu.Lock() // It has begun, and may not look at the lane yet.
+	go func() { ended <- b.Try(t.Context(), "a", nodesResource, Timeout, failing) }()
+	time.Sleep(100 * time.Millisecond)
+	b.breakers = map[lane]*breaker{{"a", nodesResource}: {pause: firstPause, failed: time.Now(), until: time.Now()}}
+	b.mu.Unlock()
+	require.Equal(t, errServer, <-ended)
+	b.mu.Lock()
+	b.breakers[lane{"a", nodesResource}].until = time.Now() // The pause is over.
+	b.mu.Unlock()
+	require.NoError(t, b.Try(t.Context(), "a", nodesResource, Timeout, func(context.Context) error { return nil }))
+}
+
 // A spent budget says nothing of the server.
 func TestASpentBudgetIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
