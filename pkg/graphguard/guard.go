@@ -141,6 +141,14 @@ func (g *Guard) known(of consistency.GraphOwner, again func()) (proven, known bo
 	return fresh, fresh
 }
 
+// Waiting implements consistency.GraphGuard.
+func (g *Guard) Waiting(uid types.UID) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	o := g.owners[ownerKey{uid: uid}]
+	return o != nil && o.proven.IsZero()
+}
+
 // ask proves a resource again and again until no owner waits for it any more.
 func (g *Guard) ask(f *followed) {
 	resource := f.GroupResource()

@@ -172,6 +172,7 @@ func TestAnOwnerWaitsForAllThatMayHaveDependents(t *testing.T) {
 		require.False(t, w.proven("a"))
 		time.Sleep(10 * time.Second)
 		require.Empty(t, w.again)
+		require.True(t, w.Waiting("a"))
 		waits := w.Waits()
 		require.Len(t, waits, 1)
 		require.Equal(t, "ReplicaSet ns/a", waits[0].Object)
@@ -180,6 +181,7 @@ func TestAnOwnerWaitsForAllThatMayHaveDependents(t *testing.T) {
 
 		w.says(configMaps, fresh)
 		require.Equal(t, "a", <-w.again)
+		require.False(t, w.Waiting("a"))
 		require.True(t, w.proven("a"), "of a namespaced owner no dependent is a node")
 		require.Empty(t, w.Waits())
 		require.Empty(t, w.asked[nodes.GroupResource()])
@@ -445,6 +447,7 @@ func TestAForegroundDeletionWaitsForWhatBlocksIt(t *testing.T) {
 		w.says(configMaps, stale)
 		w.says(sets, stale)
 		require.False(t, w.provenAs("a", true))
+		require.False(t, w.Waiting("a"), "to be orphaned")
 		require.Equal(t, "a", <-w.again)
 		require.True(t, w.provenAs("a", true))
 		require.False(t, w.proven("a"), "orphaning is another matter")

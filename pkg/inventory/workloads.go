@@ -109,7 +109,7 @@ var workloads = []Controller{
 		{Verbs: "delete", Resources: "*", Mode: InCode, Scenarios: []int{23}, Preconditions: byUID,
 			Why: "The object and its owners are read live before. An owner that was once absent is taken to be so, until a relist: then it is read live, too. It carries the UID."},
 		{Verbs: "patch update", Resources: "*", Mode: Bounded, Scenarios: []int{35},
-			Why: "The graph is proven to have all dependents before they are orphaned or a foreground deletion ends, 5 min at most."},
+			Why: "The graph is proven to have all dependents before an owner that leaves them goes or a foreground deletion ends, 5 min at most."},
 	}},
 	{Name: names.TTLAfterFinishedController, Client: "ttl-after-finished-controller", Rules: []Rule{
 		{Verbs: "delete", Resources: "jobs.batch", Mode: InCode, Preconditions: byUID, Why: "The Job is read live before, and it carries the UID."},

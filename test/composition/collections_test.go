@@ -89,7 +89,7 @@ func TestOrphanWhoseEventWasLost(t *testing.T) {
 		for monitor, least := range map[bool]time.Duration{true: 0, false: []time.Duration{5 * time.Minute, time.Minute}[i]} {
 			t.Run(fmt.Sprintf("%s, monitor %t", lost, monitor), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := schedule.Schedule{Nodes: 2, Monitor: monitor, Families: []schedule.Family{{Kind: "ReplicaSet", Name: "family", ConfigMaps: 1, Widgets: 1}}}
+					s := schedule.Schedule{Nodes: 2, Monitor: monitor, Families: []schedule.Family{{Kind: "ReplicaSet", Name: "family", ConfigMaps: i, Widgets: 1 - i}}}
 					server, f, tr, _ := start(t, arms.Ours, s)
 					// The watch ends by itself after five to ten minutes, and the next one brings the event.
 					watched := time.Now().Add(5 * time.Minute)
@@ -108,6 +108,33 @@ func TestOrphanWhoseEventWasLost(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// What the graph has is orphaned at once, as on stock, while a cache is stale. An owner that is deleted once more meanwhile, without the policy, takes along no dependent
+// that stock leaves.
+func TestWhatIsSeenIsOrphanedAtOnce(t *testing.T) {
+	for _, arm := range []arms.Arm{arms.Stock, arms.Ours} {
+		t.Run(string(arm), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := schedule.Schedule{Nodes: 2, Families: []schedule.Family{{Kind: "ReplicaSet", Name: "family", ConfigMaps: 2, Widgets: 1}}}
+				server, f, tr, _ := start(t, arm, s)
+				orphans := func() (n int) {
+					server.Look(func(truth model.Truth) { n = familyOf(truth, "family") })
+					return n
+				}
+				time.Sleep(time.Minute)
+				f.Do(schedule.Step{Action: schedule.Hold, Target: "widgets", For: 30 * time.Second}, tr.After)
+				tr.Do(schedule.Step{Action: schedule.AddDependent, Target: "family", N: 1})
+				time.Sleep(2 * time.Second)
+				tr.Do(schedule.Step{Action: schedule.RemoveOwner, Target: "family", N: 2})
+				time.Sleep(10 * time.Second)
+				require.Equal(t, 3, orphans())
+				tr.Do(schedule.Step{Action: schedule.RemoveOwner, Target: "family", N: 0})
+				time.Sleep(time.Minute)
+				require.GreaterOrEqual(t, orphans(), 3)
+			})
+		})
 	}
 }
 

@@ -48,9 +48,8 @@ func (gb *GraphBuilder) followed(resource schema.GroupVersionResource, kind sche
 	return gb.guard.Follow(consistencyutil.GraphResource{GroupVersionResource: resource, Kind: kind.GroupKind(), Namespaced: namespaced}, store, handler)
 }
 
-// held reports whether dependents of the owner may be missing from the graph; the owner comes back to the queue then, unless one that
-// blocks it has failed, after which it comes anyway: another try would double that one's backoff. If it waits for nothing else, its own
-// owners try now what they would at its end, and not then what has failed. The graph must be read after this call.
+// held reports whether dependents of the owner may be missing from the graph, as it is read after this call. The owner comes back then, unless one that
+// blocks it has failed: another try would double that one's backoff. If it waits for nothing else, its owners try now, and not at its end, what has not failed.
 func (gb *GraphBuilder) held(owner *node, blocking bool, queue workqueue.TypedRateLimitingInterface[*node]) bool {
 	if gb.guard == nil {
 		return false

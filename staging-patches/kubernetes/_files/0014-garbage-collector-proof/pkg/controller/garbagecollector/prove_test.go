@@ -23,9 +23,9 @@ import (
 
 // verdict says of every owner whether it is proven, and keeps what it is to call.
 type verdict struct {
-	proven bool
-	asked  []consistencyutil.GraphOwner
-	again  []func()
+	proven, waiting bool
+	asked           []consistencyutil.GraphOwner
+	again           []func()
 }
 
 func (*verdict) Follow(_ consistencyutil.GraphResource, _ cache.Store, handler cache.ResourceEventHandler) cache.ResourceEventHandler {
@@ -36,6 +36,8 @@ func (v *verdict) Proven(owner consistencyutil.GraphOwner, again func()) bool {
 	v.asked, v.again = append(v.asked, owner), append(v.again, again)
 	return v.proven
 }
+
+func (v *verdict) Waiting(types.UID) bool { return v.waiting }
 
 // guarded is a garbage collector whose graph has one ReplicationController, which the server has, too. It is deleted, with the finalizer.
 func guarded(t *testing.T, finalizer string) (*GarbageCollector, *node, *verdict, *fakemetadata.FakeMetadataClient) {
@@ -145,6 +147,20 @@ func TestTheEndOfOneThatWaitedTriesNothingThatHasFailed(t *testing.T) {
 			require.True(t, gb.processGraphChanges(logger))
 			require.Equal(t, c.tries, gc.attemptToDelete.Len() == 1)
 		})
+	}
+}
+
+// What the graph has is orphaned before it is proven to have all, and not again while that is waited for.
+func TestWhatTheGraphHasIsOrphanedAtOnce(t *testing.T) {
+	gc, owner, v, client := guarded(t, metav1.FinalizerOrphanDependents)
+	logger, _ := ktesting.NewTestContext(t)
+	owner.addDependent(makeNode(makeID("v1", "Pod", "ns", "pod", "pod"), withOwners(makeID("v1", "ReplicationController", "ns", "owner", "uid"))))
+	for _, waiting := range []bool{false, true} {
+		v.waiting = waiting
+		require.Equal(t, heldItem, gc.attemptToOrphanWorker(logger, owner))
+		require.Len(t, client.Actions(), 1)
+		require.Equal(t, "pods", client.Actions()[0].GetResource().Resource)
+		require.Len(t, v.asked, 1)
 	}
 }
 

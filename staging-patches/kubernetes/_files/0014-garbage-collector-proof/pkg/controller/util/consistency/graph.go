@@ -43,6 +43,8 @@ type GraphGuard interface {
 	// Proven reports whether the graph has all dependents that the owner had when Proven was first called for it. If not, again
 	// is called when to ask again; no owner waits without limit.
 	Proven(owner GraphOwner, again func()) bool
+	// Waiting reports whether Proven was asked about an owner whose dependents are orphaned, and has yet to call again.
+	Waiting(owner types.UID) bool
 }
 
 // GraphStore is optionally implemented by a provider's store.
