@@ -13,7 +13,7 @@ import (
 const (
 	eachObjectWaits   = "each of its objects waits for a proof as new as the start of leadership"
 	decisionsAreLater = "what may do harm waits for a newer proof, or for a live read"
-	readsAllThereIs   = "it follows every resource that there is, and one that cannot be listed would hold up all; it reads an object and its owners live before it deletes it, and proves all of its graph before it orphans dependents"
+	readsAllThereIs   = "it follows every resource that there is, and one that cannot be listed would hold up all; it reads an object and its owners live before it deletes it, and proves all of its graph before it takes off an orphan finalizer"
 )
 
 // startAtOnce are the controllers that start as soon as their informers have synced, and why.

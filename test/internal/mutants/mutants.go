@@ -215,7 +215,7 @@ var all = []Mutant{
 		New: "	if byCache <= before || true {",
 	},
 	{
-		Name: "orphans-gc", Protection: "dependents are orphaned only if the graph is proven to have all of them", File: controllers + "garbagecollector/garbagecollector.go",
+		Name: "orphans-gc", Protection: "the orphan finalizer is taken off only if the graph is proven to have all dependents", File: controllers + "garbagecollector/garbagecollector.go",
 		Old: "	if gc.dependencyGraphBuilder.held(owner, false, gc.attemptToOrphan) {",
 		New: "	if gc.dependencyGraphBuilder.held(owner, false, gc.attemptToOrphan) && false {",
 	},

@@ -617,6 +617,30 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "late-begin", Protection: "a live read begins when its lane is looked at", File: "pkg/livereads/try.go",
+			Old: "	began, begins := b.begins(l)\n",
+			New: "	began := time.Now()\n	_, begins := b.begins(l)\n",
+		},
+		Package: "pkg/livereads", Test: "TestAReadThatIsLateToBeginKeepsNoTurn",
+	},
+	{
+		Mutant: Mutant{
+			Name: "orphans-waiting", Protection: "the graph of an owner that waits is not read again before the proof", File: "pkg/graphguard/guard.go",
+			Old: "return o != nil && o.proven.IsZero()",
+			New: "return o != nil && !o.proven.IsZero()",
+		},
+		Package: "pkg/graphguard", Test: "TestAnOwnerWaitsForAllThatMayHaveDependents",
+	},
+	{
+		Mutant: Mutant{
+			Name: "orphans-at-once", Protection: "what the graph has is orphaned at once", File: controllers + "garbagecollector/garbagecollector.go",
+			Old: "	if guard := gc.dependencyGraphBuilder.guard; guard != nil && guard.Waiting(owner.identity.UID) {",
+			New: "	if guard := gc.dependencyGraphBuilder.guard; guard != nil && (guard.Waiting(owner.identity.UID) || gc.dependencyGraphBuilder.held(owner, false, gc.attemptToOrphan)) {",
+		},
+		Package: compositionTests, Test: "TestWhatIsSeenIsOrphanedAtOnce",
+	},
+	{
+		Mutant: Mutant{
 			Name: "doubt-fenced", Protection: "a cache that is used though it may predate a rewind is fenced until that is settled", File: "pkg/rvtracker/safety.go",
 			Old: "if s.doubted && !s.doubt.fenced || !s.usable()",
 			New: "if !s.usable()",
