@@ -618,8 +618,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "late-begin", Protection: "a live read begins when its lane is looked at", File: "pkg/livereads/try.go",
-			Old: "	began, begins := b.begins(l)\n",
-			New: "	began := time.Now()\n	_, begins := b.begins(l)\n",
+			Old: "	b.mu.Lock()\n	defer b.mu.Unlock()\n	now := time.Now()\n	br := b.breakers[l]\n",
+			New: "	now := time.Now()\n	b.mu.Lock()\n	defer b.mu.Unlock()\n	br := b.breakers[l]\n",
 		},
 		Package: "pkg/livereads", Test: "TestAReadThatIsLateToBeginKeepsNoTurn",
 	},

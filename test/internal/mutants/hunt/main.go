@@ -153,7 +153,7 @@ func (h hunter) test(m mutants.Tested, binary string, seeds int) (string, error)
 }
 
 var (
-	failedSeed = regexp.MustCompile(`(?m)seed (\d+):$`)
+	failedSeed = regexp.MustCompile(`(?m)seed (\d+)(?: \(.*\))?:$`)
 	worse      = regexp.MustCompile(`(?m)worse: ([^:\n]+): `)
 )
 
