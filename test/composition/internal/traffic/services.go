@@ -65,6 +65,9 @@ func (t *Traffic) doForService(s schedule.Step) bool {
 			t.server.TryCreate(model.Services, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: s.Target}, Spec: old.Spec})
 		})
 	case schedule.Reselect:
+		if len(t.selectable) == 0 {
+			return true // They were taken out of a smaller history.
+		}
 		model.Change(t.server, model.Services, Namespace, s.Target, func(x *corev1.Service) {
 			x.Spec.Selector = map[string]string{"app": t.selectable[s.N%len(t.selectable)]}
 		})
