@@ -146,13 +146,16 @@ func (r *resource) holdsObjects() bool {
 		r.uncounted--
 	}
 	r.mu.Unlock()
-	if counted || view == nil || view.Len() == 0 {
+	if counted || view == nil {
 		return counted
 	}
-	r.mu.Lock()
-	r.uncounted = recount
-	r.mu.Unlock()
-	return true
+	n := view.Len()
+	if n > few {
+		r.mu.Lock()
+		r.uncounted = recount
+		r.mu.Unlock()
+	}
+	return n > 0
 }
 
 // proveByPage makes a list proof of a fence that brought the whole collection, if the store equals it.

@@ -617,6 +617,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "empty-fence", Protection: "the objects of a small cache are counted before each fence, as a collection that has become empty is proven by it", File: "pkg/freshness/prove.go",
+			Old: "	if n > few {",
+			New: "	if n > 0 {",
+		},
+		Package: "pkg/freshness", Test: "TestFenceAsksForNoObject/namespaced",
+	},
+	{
+		Mutant: Mutant{
 			Name: "late-begin", Protection: "a live read begins when its lane is looked at", File: "pkg/livereads/try.go",
 			Old: "	b.mu.Lock()\n	defer b.mu.Unlock()\n	now := time.Now()\n	br := b.breakers[l]\n",
 			New: "	now := time.Now()\n	b.mu.Lock()\n	defer b.mu.Unlock()\n	br := b.breakers[l]\n",
