@@ -70,7 +70,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 	}
 	lost := lostRuns(s, stock, ours)
 	for _, v := range ours.Unjustified {
-		if (v.Rule != "run" || !lost) && !collectorExcused(s, v, stock, ours) && !claimExcused(s, v, stock, ours) && !scalingExcused(s, v, stock, ours) && !detachmentExcused(s, v, stock, ours) && !retryExcused(s, v, stock, ours) {
+		if (v.Rule != "run" || !lost) && !collectorExcused(s, v, stock, ours) && !claimExcused(s, v, stock, ours) && !scalingExcused(s, v, stock, ours) && !detachmentExcused(s, v, stock, ours) && !retryExcused(s, v, stock, ours) && !endpointExcused(s, v, stock, ours) {
 			out = append(out, v)
 		}
 	}
@@ -207,6 +207,11 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 // goes on with it, too.
 func retryExcused(s schedule.Schedule, v Violation, stock, ours Record) bool {
 	return v.Rule == deletionRule && s.Has(schedule.LoseEvent) && s.HasFor(schedule.FailWrites, "pods") && ours.broke(deletionRule) <= stock.broke(deletionRule)
+}
+
+// endpointExcused says that the slices of a Service could not be written, and were so often tried that the next try comes after the end. Stock's, too.
+func endpointExcused(s schedule.Schedule, v Violation, stock, ours Record) bool {
+	return v.Rule == endpointRule && s.HasFor(schedule.FailWrites, "endpointslices") && ours.broke(endpointRule) <= stock.broke(endpointRule)
 }
 
 // onlyOurs says that a Job is complete, and stock's never will be: it deleted pods that had finished, which a stale cache had as running.

@@ -25,6 +25,9 @@ import (
 // deletionRule is that a pod is only deleted if its owner has too many.
 const deletionRule = "deletion"
 
+// endpointRule is that of what a Service lacks.
+const endpointRule = "endpoint"
+
 // Violation is a rule that a run broke.
 type Violation struct {
 	Rule, Text string

@@ -157,7 +157,7 @@ func (v *services) lackedFor(j *Judge, owner model.Owner, from, to time.Time) {
 		}
 	}
 	if lacked := to.Sub(from); lacked > lacks {
-		j.unjustified("endpoint", "at %s %s has lacked a pod for %s that was ready on a node that was there", to.Sub(j.began).Round(time.Millisecond), owner, lacked)
+		j.unjustified(endpointRule, "at %s %s has lacked a pod for %s that was ready on a node that was there", to.Sub(j.began).Round(time.Millisecond), owner, lacked)
 	}
 }
 
@@ -181,7 +181,7 @@ func (j *Judge) judgeSlice(truth model.Truth, old model.Object, pods map[types.U
 		if is[uid] || !ready || at.Sub(since) < served || p.Labels["app"] != service.Spec.Selector["app"] || v.gone[p.Spec.NodeName] {
 			continue
 		}
-		j.unjustified("endpoint", "at %s pod %s on %s, ready since %s, is left out of %s", late.Round(time.Millisecond), p.Name, p.Spec.NodeName, since.Sub(j.began).Round(time.Millisecond), owner)
+		j.unjustified(endpointRule, "at %s pod %s on %s, ready since %s, is left out of %s", late.Round(time.Millisecond), p.Name, p.Spec.NodeName, since.Sub(j.began).Round(time.Millisecond), owner)
 	}
 }
 
