@@ -204,9 +204,8 @@ func (v *converted) besides(t *testing.T, name string, down, hold bool) {
 		return true, nil
 	})
 	t.Logf("others were proven after %.1fs", time.Since(began).Seconds())
-	lacking := time.Since(lacks).Seconds()
-	if age := v.rows(t)[v.plural].AgeSeconds; age != nil {
-		require.GreaterOrEqual(t, *age, lacking, "the cache lacks an object that is as old as that")
+	if proven := v.rows(t)[v.plural].LastProof; proven != nil {
+		require.False(t, proven.After(lacks), "the cache lacks an object that was there at %s, and is proven as of %s", lacks, proven)
 	}
 	v.there(t, "of-"+name)
 
