@@ -62,7 +62,7 @@ func (b *Budget) Pauses(controller string, resource schema.GroupResource) bool {
 	return br != nil && time.Now().Before(br.until)
 }
 
-// begins returns when a read begins, unless it may not: after a pause that is after the last failure.
+// begins returns the time, and whether a read may begin now. One that begins after a pause does so after the last failure.
 func (b *Budget) begins(l lane) (at time.Time, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -25,7 +25,7 @@
 //
 // A store that goes back to a lower RV proves nothing about the server: a relist
 // answered by an apiserver that lags looks the same. So the tracker drops no record. Every
-// owner that reads the store waits until the store is back where it was, because a controller
+// owner that reads the store waits until the store is back where it was, within OwnerLimits, because a controller
 // may have acted on what the cache showed. The tracker takes a fence at once.
 //
 // Only a fence proves a rewind (etcd restored): a consistent read below an RV that the
@@ -69,7 +69,7 @@
 // The tracker counts RVs that cannot be compared (KEP-5504: empty, zero, not a number), and
 // ignores them otherwise: they neither erase nor satisfy a record. A fence that
 // fails proves nothing: owners go on waiting for what a watch may still bring, their
-// own writes or a store that went back. For what only fences and lists can settle after a rewind they wait
+// own writes. For a store that went back, and for what only fences and lists can settle after a rewind, they wait
 // within OwnerLimits, because a server may refuse reads without end and take writes. When no proof can ever come (no Fencer and no calls of
 // ObserveFence, or ErrUnprovable), or none has come of a store that is used though it may predate a rewind, owners are let
 // go after 5 min (maxWait) and get what upstream would give them.

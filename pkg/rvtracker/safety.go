@@ -273,7 +273,7 @@ func (s *Source) parkedFor(d time.Duration, now time.Time) bool {
 }
 
 // fence makes one read. An error that is not ErrUnprovable is inconclusive: the
-// server is busy or away, its state is unknown, and the owners go on waiting, of a store that may predate a rewind as heldTooLong says.
+// server is busy or away, its state is unknown, and the owners go on waiting, of a store that went back, or may predate a rewind, as heldTooLong says.
 func (t *Tracker) fence(ctx context.Context, f pendingFence) {
 	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()

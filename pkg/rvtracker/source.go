@@ -153,7 +153,7 @@ func (s *Source) move(v version) {
 
 // regress: the store went back from was. Either the server's RVs went backward, or
 // an apiserver that lags has answered a relist. So the tracker drops nothing: every owner
-// that reads this store waits until it is back where it was, and the tracker takes a fence
+// that reads this store waits until it is back where it was, or as heldTooLong says, and the tracker takes a fence
 // at once to find out.
 func (s *Source) regress(was version) {
 	s.t.opts.Metrics.Regression(s.resource)

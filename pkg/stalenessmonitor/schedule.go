@@ -60,7 +60,7 @@ const (
 	planned class = iota
 	// prompt turns of caches that need a probe sooner: fallen silent, found behind, lost their proof.
 	prompt
-	// first turns of the other caches, and all their later ones, which do not use what is saved.
+	// first turns of the other caches, and all their later ones, which leave most of what is saved.
 	first
 	shared
 )

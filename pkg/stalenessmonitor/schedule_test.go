@@ -221,6 +221,16 @@ func (f *fleet) noticed(t *testing.T, held []*world, within time.Duration) (took
 	return took
 }
 
+// longestEvery is how often the one of the caches is asked about that is asked about least.
+func (f *fleet) longestEvery(of []*world) (every time.Duration) {
+	for _, c := range f.m.Caches() {
+		if slices.Contains(of, f.worlds[c.Resource]) {
+			every = max(every, c.Every)
+		}
+	}
+	return every
+}
+
 // A hundred watches of busy resources are held at once: all are noticed, and paid from what was saved.
 func TestManyBusyWatchesHeldAtOnce(t *testing.T) {
 	if testing.Short() {
@@ -265,7 +275,6 @@ func TestHeldWatchesOfQuietResources(t *testing.T) {
 	}, func(f *fleet) {
 		f.pass(2*time.Minute, nil)
 		var held, others []*world
-		var every time.Duration
 		for gvr, w := range f.worlds {
 			switch {
 			case gvr.Group == protectedGroup && f.every[gvr] == 0 && w.size > 0:
@@ -274,11 +283,7 @@ func TestHeldWatchesOfQuietResources(t *testing.T) {
 				others = append(others, w)
 			}
 		}
-		for _, c := range f.m.Caches() {
-			if w := f.worlds[c.Resource]; c.Resource.Group == othersGroup && w.size > 0 {
-				every = max(every, c.Every)
-			}
-		}
+		every := f.longestEvery(others)
 		took := f.noticed(t, held, 20*time.Second)
 		t.Logf("protected: noticed after %v at most", took[len(took)-1])
 		for _, w := range held {
@@ -311,12 +316,7 @@ func TestHeldWatchesOfAllQuietResourcesAtOnce(t *testing.T) {
 				held = append(held, w)
 			}
 		}
-		var every time.Duration
-		for _, c := range f.m.Caches() {
-			if w := f.worlds[c.Resource]; w.size > 0 {
-				every = max(every, c.Every)
-			}
-		}
+		every := f.longestEvery(held)
 		took := f.noticed(t, held, every+4*Period)
 		t.Logf("noticed after %v in the median, %v at most, asked about every %v", took[len(took)/2], took[len(took)-1], every)
 	})
