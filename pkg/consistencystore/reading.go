@@ -294,6 +294,31 @@ func (s *Store) pauses(owner types.NamespacedName, r *putOff) time.Duration {
 	return left
 }
 
+// leave leaves a wake to the queue's backoff. If that has not brought the object back a while after it should have, it has counted more failures than these: a
+// controller with two queues may work on one object twice at a time, so that a write of one conflicts with that of the other, which succeeds. mu must be held.
+func (s *Store) leave(key string, f *failure) {
+	if f.left = true; s.name == autoscaler {
+		return // Its queue always brings it back after 15 s.
+	}
+	due := f.due
+	go func() {
+		select {
+		case <-time.After(time.Until(due.Add(firstPause))):
+		case <-s.ctx.Done():
+			return
+		}
+		s.mu.Lock()
+		add, late := s.add, s.failed[key] == f && f.since && f.left && f.due.Equal(due)
+		if late {
+			f.left, f.woken = false, true
+		}
+		s.mu.Unlock()
+		if late && add != nil {
+			add(key)
+		}
+	}()
+}
+
 // wakeLeft is for an object of which no write has failed after all: values may wake it again, and it makes up for a wake that was left out.
 func (s *Store) wakeLeft(key string) {
 	s.mu.Lock()

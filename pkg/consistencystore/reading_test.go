@@ -349,11 +349,14 @@ func (lateProof) Prove(context.Context, schema.GroupResource, time.Time) freshne
 	return fresh
 }
 
-// After a write that failed the queue's backoff brings an object back, and what waits for it does not, unless the write was tried again and made, or
-// the controller takes no notice. An object for which nothing was written keeps its backoff. That another write was made, as an autoscaler's status, is known
+// After a write that failed the queue's backoff brings an object back, and what waits for it does so only a second after that was due, unless the write was
+// tried again and made, or the controller takes no notice. An object for which nothing was written keeps its backoff. That another write was made, as an autoscaler's status, is known
 // of the writes of owners.
 func TestAFailedWriteLeavesTheObjectToTheBackoff(t *testing.T) {
-	const key = "ns/quota"
+	const (
+		key    = "ns/quota"
+		proven = firstPause + statusRetry/2 // after what verdicts wait, and before a second after the queue's backoff
+	)
 	owner, scale := types.NamespacedName{Namespace: "ns", Name: "quota"}, transport.Write{Method: http.MethodPut, Subresource: "scale"}
 	wrote := func(ctx context.Context, s *Store, what transport.Write, failed bool) { // as the transport tells
 		if consistency.Wrote(ctx, failed); failed {
@@ -380,7 +383,7 @@ func TestAFailedWriteLeavesTheObjectToTheBackoff(t *testing.T) {
 		"failed, read again": {do: func(ctx context.Context, s *Store) { consistency.Wrote(ctx, true); s.Reading(key) }, woken: true, forgets: true},
 		"failed, unnoticed": {do: func(ctx context.Context, s *Store) {
 			consistency.Wrote(ctx, true)
-			time.Sleep(2 * time.Second)
+			time.Sleep(proven)
 			consistency.Forget(s, key, func(string) {})
 		}, woken: true},
 	} {
@@ -390,9 +393,12 @@ func TestAFailedWriteLeavesTheObjectToTheBackoff(t *testing.T) {
 				ctx := consistency.WithReading(t.Context(), store, key)
 				require.Error(t, consistency.ProvePass(ctx, "pods", pods))
 				test.do(ctx, store)
-				time.Sleep(2 * time.Second)
+				time.Sleep(proven)
 				synctest.Wait()
 				require.Equal(t, test.woken, len(queue) == 1)
+				time.Sleep(statusRetry)
+				synctest.Wait()
+				require.Len(t, queue, 1)
 				forgotten := false
 				consistency.Forget(store, key, func(string) { forgotten = true })
 				require.Equal(t, test.forgets, forgotten)

@@ -221,7 +221,7 @@ func (s *Store) wakeAction(owner types.NamespacedName) {
 	f := s.failed[key]
 	leave := f != nil && f.since
 	if leave {
-		f.left = true
+		s.leave(key, f)
 	} else if f != nil {
 		f.woken = true
 	}

@@ -144,6 +144,11 @@ func composition() []Tested {
 			Old: "		f.spared = &comeback{after: sparedRetry}\n",
 			New: "",
 		}},
+		{Package: "pkg/consistencystore", Test: "TestAFailedWriteLeavesTheObjectToTheBackoff/failed", Mutant: Mutant{
+			Name: "wake-left", Protection: "a value whose wake was left to its queue is woken if the queue does not come", File: "pkg/consistencystore/reading.go",
+			Old: "if late && add != nil {",
+			New: "if late && add != nil && false {",
+		}},
 		{Package: compositionTests, Test: "TestRegressions/quota-fails-while-values-wait.json", Mutant: Mutant{
 			Name: "backoff-values", Protection: "a value that has waited does not try a write again before its queue's backoff does", File: "pkg/consistencystore/store.go",
 			Old: "if !leave {",

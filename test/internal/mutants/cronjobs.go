@@ -21,6 +21,14 @@ var cronJobs = []Tested{
 		},
 		Package: compositionTests, Test: "TestCronJobOfWhoseJobsNobodyKnows",
 	},
+	{
+		Mutant: Mutant{
+			Name: "cronjob-looks", Protection: "a CronJob that is looked at often while it waits is synced once at the end of its wait", File: cronJob + "prove.go",
+			Old: "		jm.ask(ctx, key, since)\n",
+			New: "		jm.ask(ctx, key, since); for range 9 { time.AfterFunc(until.Sub(now), func() { jm.back(key, since) }) }\n",
+		},
+		Package: compositionTests, Test: "TestCronJobOfWhoseJobsNobodyKnows/CronJobs_cannot_be_proven",
+	},
 	{Mutant: mustFind("proof-cronjob"), Package: compositionTests, Test: "TestCronJobIsSuspendedUnseen"},
 	{
 		Mutant: Mutant{

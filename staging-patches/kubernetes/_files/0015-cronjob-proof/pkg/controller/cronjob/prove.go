@@ -62,6 +62,7 @@ func (jm *ControllerV2) syncFresh(ctx context.Context, key string) (*time.Durati
 	if wait := min(patience, until.Sub(since)/2) - now.Sub(since); wait > 0 {
 		if since.Equal(now) {
 			time.AfterFunc(wait, func() { jm.back(key, since) })
+			time.AfterFunc(until.Sub(now), func() { jm.back(key, since) })
 		}
 		return nil, err
 	}
@@ -73,7 +74,6 @@ func (jm *ControllerV2) syncFresh(ctx context.Context, key string) (*time.Durati
 		logger.V(2).Info("Read a CronJob from the server, as its cache is not proven fresh", "cronjob", key, "reason", err)
 	case now.Before(until):
 		jm.ask(ctx, key, since)
-		time.AfterFunc(until.Sub(now), func() { jm.back(key, since) })
 		return nil, err
 	default:
 		logger.Info("A CronJob has waited for as long as it may, and is synced though its cache is not proven fresh", "cronjob", key, "since", since, "reason", err, "read", readErr)
