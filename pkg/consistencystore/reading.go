@@ -40,6 +40,12 @@ const deploymentStore = "deployment"
 // autoscaler is the controller that changes replicas of others' objects, and of its own the status alone.
 const autoscaler = "horizontalpodautoscaler"
 
+// Controllers of values whose queue gives an object up, as that of Deployments does.
+const (
+	serviceCIDRStore = "service-cidr"
+	endpointStore    = "endpoint"
+)
+
 // purpose is for what the controller needs proofs.
 func (s *Store) purpose() string {
 	switch s.name {
@@ -47,7 +53,7 @@ func (s *Store) purpose() string {
 		return "to lower what is used"
 	case autoscaler:
 		return "to lower replicas"
-	case "endpoint":
+	case endpointStore:
 		return "to delete Endpoints"
 	case deploymentStore:
 		return "to start other pods, or to scale a ReplicaSet down or delete it"
@@ -59,7 +65,7 @@ func (s *Store) purpose() string {
 		return "to run a Job, or delete one that has finished"
 	case "resourceclaim":
 		return "to release a claim"
-	case "service-cidr", "volumeattributesclass-protection", "podgroup-protection":
+	case serviceCIDRStore, "volumeattributesclass-protection", "podgroup-protection":
 		return "to take off a finalizer"
 	}
 	return "to delete pods"
@@ -149,6 +155,11 @@ func (s *Store) Reading(key string) consistency.Pass {
 func (s *Store) ForgetReading(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.forgetReading(key)
+}
+
+// forgetReading forgets the object with this key, and what it waits for. mu must be held.
+func (s *Store) forgetReading(key string) {
 	for owner := range s.waiting[key] {
 		delete(s.ahead, owner)
 		delete(s.putOffs, owner)
@@ -239,6 +250,9 @@ type failure struct {
 	spared *comeback
 }
 
+// givesUp reports whether the controller's queue gives an object up after givenUpAfter failures in a row. Its backoff is never minutes.
+func (s *Store) givesUp() bool { return s.name == serviceCIDRStore || s.name == endpointStore }
+
 // fails notes that a write of the object with this key has failed. mu must be held.
 func (s *Store) fails(key string) {
 	if s.failed == nil {
@@ -253,6 +267,10 @@ func (s *Store) fails(key string) {
 	if first {
 		f.since = true
 		f.tries++
+	}
+	if f.tries >= givenUpAfter && s.givesUp() {
+		s.forgetReading(key) // Until an event: a value must not begin that anew.
+		return
 	}
 	f.at = time.Now()
 	if first && !f.due.After(f.at) { // What is due stays so, as on the queue.
@@ -337,7 +355,7 @@ func (s *Store) Undecided(key string) bool {
 	f := s.failed[key]
 	ends := f != nil && (f.since || !undecided) // Else the controller does not ignore the failure: it has yet to try again.
 	// A comeback may be pending, but none that is due long after a new one.
-	if f != nil && !ends && f.early && (f.spared == nil || f.spared.after > 2*sparedRetry) {
+	if f != nil && !ends && f.early && !s.givesUp() && (f.spared == nil || f.spared.after > 2*sparedRetry) {
 		f.spared = &comeback{after: sparedRetry}
 	}
 	s.mu.Unlock()

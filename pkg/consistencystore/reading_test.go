@@ -407,6 +407,35 @@ func TestAFailedWriteLeavesTheObjectToTheBackoff(t *testing.T) {
 	}
 }
 
+// What a queue has given up, after as many failures in a row, no value that waits brings back, but for one that waits since. Other queues do not give up.
+func TestAValueBringsBackNothingThatItsQueueHasGivenUp(t *testing.T) {
+	for controller, comes := range map[string]bool{serviceCIDRStore: false, endpointStore: false, "resourcequota": true} {
+		t.Run(controller, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const key = "object"
+				store, queue := readingStore(t.Context(), &verdicts{of: map[schema.GroupResource]freshness.Proof{pods: stale}})
+				store.name = controller
+				waits := func() context.Context {
+					ctx := consistency.WithReading(t.Context(), store, key)
+					require.Error(t, consistency.ProvePass(ctx, "", pods))
+					return ctx
+				}
+				for range givenUpAfter {
+					consistency.Wrote(waits(), true)
+				}
+				time.Sleep(time.Hour)
+				require.Equal(t, comes, len(queue) > 0)
+				for len(queue) > 0 {
+					<-queue
+				}
+				waits()
+				time.Sleep(time.Hour)
+				require.Len(t, queue, 1)
+			})
+		})
+	}
+}
+
 // After a write that failed a value pauses until the queue's backoff or an event has the object read. A reading that a value has caused ends no pause.
 func TestAReadingThatNoValueCausedEndsThePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

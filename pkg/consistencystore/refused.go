@@ -28,8 +28,8 @@ const (
 	goesOnAfter = 2 * time.Second
 	// reconciling is for how long it may be unknown what a reconcile asks for.
 	reconciling = 5 * time.Second
-	// givenUpAfter is how many reconciles in a row fail until a queue that gives up does: that of Deployments tries again 15 times (maxRetries of upstream's
-	// pkg/controller/deployment/deployment_controller.go).
+	// givenUpAfter is how many reconciles in a row fail until a queue that gives up does: those of Deployments, Endpoints and ServiceCIDRs try again 15 times
+	// (maxRetries of upstream's pkg/controller/deployment/deployment_controller.go).
 	givenUpAfter = 16
 )
 

@@ -149,6 +149,16 @@ func composition() []Tested {
 			Old: "if late && add != nil {",
 			New: "if late && add != nil && false {",
 		}},
+		{Package: compositionTests, Test: "TestAFinalizerIsGivenUp/none,_no_event", Mutant: Mutant{
+			Name: "given-up", Protection: "what a queue has given up no value that waits begins anew", File: "pkg/consistencystore/reading.go",
+			Old: "if f.tries >= givenUpAfter && s.givesUp() {",
+			New: "if f.tries >= givenUpAfter && s.givesUp() && false {",
+		}},
+		{Package: compositionTests, Test: "TestAFinalizerIsGivenUp/slow,_events_soon", Mutant: Mutant{
+			Name: "given-up-spared", Protection: "an object of a queue that gives up does not come back besides its backoff, which would outlast that", File: "pkg/consistencystore/reading.go",
+			Old: "f.early && !s.givesUp() && (",
+			New: "f.early && (",
+		}},
 		{Package: compositionTests, Test: "TestRegressions/quota-fails-while-values-wait.json", Mutant: Mutant{
 			Name: "backoff-values", Protection: "a value that has waited does not try a write again before its queue's backoff does", File: "pkg/consistencystore/store.go",
 			Old: "if !leave {",
