@@ -109,7 +109,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		if !slow && s.goOn(ctx, resource, proof) {
 			continue
 		}
-		if proof.Outcome == freshness.Stale && s.caughtUp(owner.Name, began, resource) {
+		if proof.Outcome == freshness.Stale && s.caughtUp(owner, began, resource) {
 			s.tell(ctx, "A cache keeps lagging: the disruptive action goes on, because the cache has all that the server had when the action was put off", owner.Name, resource, proof)
 			continue
 		}
@@ -117,7 +117,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		switch {
 		case slow:
 			s.wasSlow()
-			s.await(ctx, owner.Name, &putOff{hold: hold{resource: resource, proof: proof, asOf: asOf[resource]}, counted: began.counted}, func() (proven bool) {
+			s.await(ctx, owner.Name, &putOff{uid: owner.UID, hold: hold{resource: resource, proof: proof, asOf: asOf[resource]}, counted: began.counted}, func() (proven bool) {
 				if proven = rest(); proven {
 					s.proveNextAhead(owner.Name, resources, asOf) // The owner may have to queue for longer than the proofs are valid.
 				} else if late, stale := s.shownStale(resource); stale {
@@ -128,7 +128,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 				return proven
 			})
 		case proof.Fresh() && began.behind(resource, early[resource]):
-			s.await(ctx, owner.Name, &putOff{hold: hold{resource: resource, proof: proof, handlers: true}}, func() bool {
+			s.await(ctx, owner.Name, &putOff{uid: owner.UID, hold: hold{resource: resource, proof: proof, handlers: true}}, func() bool {
 				select {
 				case <-time.After(handlersAfter):
 				case <-s.ctx.Done():
@@ -140,7 +140,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 			s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
 			s.wakeAgain(owner.Name)
 		default:
-			s.retry(ctx, owner.Name, resource, proof)
+			s.retry(ctx, owner, resource, proof)
 		}
 		s.reportPutOff(owner)
 		began.unproven = &UnprovenError{Owner: owner.Name, Proof: proof, parked: true, again: proof.Fresh() && early == nil}
@@ -188,11 +188,11 @@ func (s *Store) goOn(ctx context.Context, resource schema.GroupResource, proof f
 // caughtUp reports whether what was read has all that the server had when an action of this owner was first put off because the cache was stale. A cache that
 // lags all the time, and whose collection changes all the time, is never proven for a later moment. Where what the owner reads of it can be read from the
 // server instead, that is given lagLimit.
-func (s *Store) caughtUp(owner types.NamespacedName, began *view, resource schema.GroupResource) bool {
+func (s *Store) caughtUp(owner consistency.Owner, began *view, resource schema.GroupResource) bool {
 	s.mu.Lock()
-	r := s.putOffs[owner]
+	r := s.putOffs[owner.Name]
 	s.mu.Unlock()
-	if r == nil || began.at.Sub(r.ended) > sameWait {
+	if r == nil || r.uid != owner.UID || began.at.Sub(r.ended) > sameWait {
 		return false
 	}
 	since, stale := r.stale[resource]

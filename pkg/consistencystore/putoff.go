@@ -28,6 +28,7 @@ const (
 // slow proofs for which the reconcile did not wait; it stays after the hold has ended.
 type putOff struct {
 	hold
+	uid   types.UID // of the owner, if it has one
 	ended time.Time
 	// counted are the objects from which the value was computed, if they are to be proven as of that moment.
 	counted *tally
@@ -45,8 +46,8 @@ type putOff struct {
 
 // retry puts the owner back on the queue once the cache has what it lacked, or, if that is not known, when the server may
 // answer again.
-func (s *Store) retry(ctx context.Context, owner types.NamespacedName, resource schema.GroupResource, proof freshness.Proof) {
-	s.await(ctx, owner, &putOff{hold: hold{resource: resource, proof: proof}}, func() bool {
+func (s *Store) retry(ctx context.Context, owner consistency.Owner, resource schema.GroupResource, proof freshness.Proof) {
+	s.await(ctx, owner.Name, &putOff{uid: owner.UID, hold: hold{resource: resource, proof: proof}}, func() bool {
 		s.prover.Wait(s.ctx, resource, proof)
 		return false
 	})
@@ -104,8 +105,8 @@ func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again boo
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if earlier := s.held.actionOf(owner); earlier != nil {
-		if earlier.forgotten { // This is another wait.
-			earlier.refuted, earlier.reported = "", false
+		if earlier.forgotten || earlier.uid != r.uid { // This is another wait.
+			earlier.uid, earlier.refuted, earlier.reported = r.uid, "", false
 			s.held.change(func() { earlier.begin(&r.hold) })
 		}
 		earlier.over, earlier.forgotten = false, false
@@ -116,7 +117,7 @@ func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again boo
 	}
 	r.reason, r.action = stalenessz.ForAction, r
 	r.begin(&r.hold)
-	if earlier, ok := s.putOffs[owner]; ok && time.Since(earlier.ended) < sameWait {
+	if earlier, ok := s.putOffs[owner]; ok && earlier.uid == r.uid && time.Since(earlier.ended) < sameWait {
 		again = true
 		r.since, r.refuted, r.reported = earlier.since, earlier.refuted, earlier.reported
 		maps.Copy(r.stale, earlier.stale)

@@ -38,6 +38,9 @@ func (s *Store) Waits(out *stalenessz.Longest) {
 		})
 	})
 	add := func(wants func(time.Time) bool, owner types.NamespacedName, h *hold, awaits string, proof freshness.Proof) {
+		if cached, known := s.cached(owner); known && cached == nil {
+			return // It is deleted, and waits for nothing.
+		}
 		if wants(h.since) {
 			out.Add(stalenessz.Wait{Controller: s.name, Owner: key(owner), Resource: h.resource, Since: h.since, Reason: h.reason, For: awaits, Why: h.why(proof)})
 		}

@@ -398,6 +398,38 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "gone-waits", Protection: "an owner that is deleted while its action is put off leaves the page", File: "pkg/consistencystore/waits.go",
+			Old: "known && cached == nil {",
+			New: "known && cached == nil && false {",
+		},
+		Package: "pkg/consistencystore", Test: "TestAnOwnerThatIsGoneDoesNotWait",
+	},
+	{
+		Mutant: Mutant{
+			Name: "remade-waits", Protection: "an owner that is made again while an action of the one before waits has waited since it asked itself", File: "pkg/consistencystore/putoff.go",
+			Old: "earlier.forgotten || earlier.uid != r.uid {",
+			New: "earlier.forgotten {",
+		},
+		Package: "pkg/consistencystore", Test: "TestAnOwnerThatIsGoneDoesNotWait/the_wait_has_ended_false,_made_again_true",
+	},
+	{
+		Mutant: Mutant{
+			Name: "remade-waited", Protection: "an owner that is made again soon after an action of the one before has waited has waited since it asked itself", File: "pkg/consistencystore/putoff.go",
+			Old: "ok && earlier.uid == r.uid && time",
+			New: "ok && time",
+		},
+		Package: "pkg/consistencystore", Test: "TestAnOwnerThatIsGoneDoesNotWait/the_wait_has_ended_true,_made_again_true",
+	},
+	{
+		Mutant: Mutant{
+			Name: "remade-lags", Protection: "a cache that lags all the time does for an owner only by what it had when that owner's own action was put off", File: "pkg/consistencystore/prove.go",
+			Old: "if r == nil || r.uid != owner.UID || began",
+			New: "if r == nil || began",
+		},
+		Package: "pkg/consistencystore", Test: "TestAnOwnerMadeAgainWaitsForACacheThatLags/second",
+	},
+	{
+		Mutant: Mutant{
 			Name: "finalizer-off", Protection: "a finalizer that was taken off without a proof is not taken off again, though the cache does not see that it is off",
 			File: controllers + "util/consistency/dependents.go",
 			Old:  "d.Gone(key); forget(key)",
