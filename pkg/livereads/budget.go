@@ -80,7 +80,7 @@ func (b *Budget) Take(ctx context.Context, controller string, resource schema.Gr
 		return fmt.Errorf("waiting for the budget of live reads: %w", context.Cause(ctx))
 	}
 	b.mu.Lock()
-	if len(b.turns) == 0 && b.limiter.Allow() {
+	if b.free() {
 		b.mu.Unlock()
 		return nil
 	}
@@ -103,12 +103,20 @@ func (b *Budget) Take(ctx context.Context, controller string, resource schema.Gr
 	return nil
 }
 
+// free takes a token that nobody waits for, if there is one. The mutex is held.
+func (b *Budget) free() bool { return len(b.turns) == 0 && b.limiter.Allow() }
+
 // Read makes one live read within the budget, and counts it by what came of it. The error is read's, or
 // that of Take.
 func (b *Budget) Read(ctx context.Context, controller string, resource schema.GroupResource, read func(context.Context) error) error {
 	if err := b.Take(ctx, controller, resource); err != nil {
 		return err
 	}
+	return b.send(ctx, controller, resource, read)
+}
+
+// send makes a live read that has its token.
+func (b *Budget) send(ctx context.Context, controller string, resource schema.GroupResource, read func(context.Context) error) error {
 	err := read(ctx)
 	metrics.LiveReads(controller, resource, outcome(err), 1)
 	if Forbidden(err) && b.firstForbidden(lane{controller, resource}) {
@@ -131,15 +139,23 @@ func (b *Budget) firstForbidden(l lane) bool {
 	return true
 }
 
-// ReadWithin makes a live read that waits for the budget for so long at most, and then has the timeout for itself.
+// ReadWithin makes a live read that waits for the budget for so long at most, and then has the timeout for itself. A token that is there it takes
+// even if the wait is over before it looks, as on a machine with little to spare.
 func (b *Budget) ReadWithin(ctx context.Context, controller string, resource schema.GroupResource, wait, timeout time.Duration, read func(context.Context) error) error {
-	waiting, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	return b.Read(waiting, controller, resource, func(context.Context) error {
+	within := func(context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		return read(ctx)
-	})
+	}
+	b.mu.Lock()
+	begins := ctx.Err() == nil && b.free()
+	b.mu.Unlock()
+	if begins {
+		return b.send(ctx, controller, resource, within)
+	}
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	return b.Read(waiting, controller, resource, within)
 }
 
 // InitReads makes the series of a controller that may read the resources from the server exist at zero.

@@ -144,6 +144,19 @@ func TestALiveReadHasItsTimeForItself(t *testing.T) {
 	})
 }
 
+// A machine with little to spare may come to look for a token after the wait is over: one that is there is taken, and one that is not is not waited for.
+func TestATokenThatIsThereNeedsNoWait(t *testing.T) {
+	b := NewBudget(1e-9, 1)
+	reads := 0
+	read := func(context.Context) error { reads++; return nil }
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, b.ReadWithin(ended, "a", nodesResource, 0, time.Minute, read), context.Canceled, "whoever asks has gone")
+	require.NoError(t, b.ReadWithin(t.Context(), "a", nodesResource, 0, time.Minute, read))
+	require.ErrorIs(t, b.ReadWithin(t.Context(), "a", nodesResource, 0, time.Minute, read), context.DeadlineExceeded)
+	require.Equal(t, 1, reads)
+}
+
 func TestOutcomes(t *testing.T) {
 	nodes := schema.GroupResource{Resource: "nodes"}
 	for want, err := range map[string]error{

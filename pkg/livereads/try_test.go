@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -105,32 +104,42 @@ func TestASpentBudgetIsNoFailure(t *testing.T) {
 	})
 }
 
+// answering is a server without a connection, for the time of a bubble.
+type answering func() *http.Response
+
+// RoundTrip implements http.RoundTripper.
+func (a answering) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp := a()
+	resp.Request, resp.Body = req, http.NoBody
+	return resp, nil
+}
+
 // A busy server is asked once, and not again before it wants to be. Others' reads it is asked for as client-go does.
 func TestABusyServerIsAskedOnce(t *testing.T) {
-	var asked atomic.Int32
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if asked.Add(1)%3 == 0 {
-			w.WriteHeader(http.StatusNotFound)
-			return
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		config := &rest.Config{Host: "http://server", Transport: answering(func() *http.Response {
+			if asked++; asked%3 == 0 {
+				return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{}}
+			}
+			return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"1"}}}
+		})}
+		config.Wrap(AskOnce)
+		client, err := kubernetes.NewForConfig(config)
+		require.NoError(t, err)
+		get := func(ctx context.Context) error {
+			_, err := client.CoreV1().Nodes().Get(ctx, "n", metav1.GetOptions{})
+			return err
 		}
-		w.Header().Set("Retry-After", "1")
-		w.WriteHeader(http.StatusTooManyRequests)
-	}))
-	defer server.Close()
-	config := &rest.Config{Host: server.URL}
-	config.Wrap(AskOnce)
-	client, err := kubernetes.NewForConfig(config)
-	require.NoError(t, err)
-	get := func(ctx context.Context) error {
-		_, err := client.CoreV1().Nodes().Get(ctx, "n", metav1.GetOptions{})
-		return err
-	}
-	b := NewBudget(5, 20)
-	require.True(t, apierrors.IsTooManyRequests(b.Try(t.Context(), "a", nodesResource, Timeout, get)))
-	require.EqualValues(t, 1, asked.Load())
-	require.Equal(t, errPauses, b.Try(t.Context(), "a", nodesResource, Timeout, get))
-	require.True(t, apierrors.IsNotFound(b.Read(t.Context(), "a", corev1.Resource("nodes"), get)))
-	require.EqualValues(t, 3, asked.Load())
+		b := NewBudget(5, 20)
+		began := time.Now()
+		require.True(t, apierrors.IsTooManyRequests(b.Try(t.Context(), "a", nodesResource, Timeout, get)))
+		require.Equal(t, 1, asked)
+		require.Equal(t, errPauses, b.Try(t.Context(), "a", nodesResource, Timeout, get))
+		require.Zero(t, time.Since(began))
+		require.True(t, apierrors.IsNotFound(b.Read(t.Context(), "a", corev1.Resource("nodes"), get)))
+		require.Equal(t, 3, asked)
+	})
 }
 
 // The server's wish is heard, up to a minute.

@@ -133,10 +133,18 @@ var nodes = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "own-timeout", Protection: "the wait for the budget takes nothing from the time of a live read", File: "pkg/livereads/budget.go",
-			Old: "resource, func(context.Context) error {\n		ctx, cancel := context.WithTimeout(ctx, timeout)",
-			New: "resource, func(ctx context.Context) error {\n		ctx, cancel := context.WithTimeout(ctx, timeout)",
+			Old: "within := func(context.Context) error {\n		ctx, cancel := context.WithTimeout(ctx, timeout)",
+			New: "within := func(ctx context.Context) error {\n		ctx, cancel := context.WithTimeout(ctx, timeout)",
 		},
 		Package: "pkg/livereads", Test: "TestALiveReadHasItsTimeForItself",
+	},
+	{
+		Mutant: Mutant{
+			Name: "free-token", Protection: "a live read takes a token that is there, even if the wait for it is over", File: "pkg/livereads/budget.go",
+			Old: "begins := ctx.Err() == nil && b.free()",
+			New: "begins := false",
+		},
+		Package: "pkg/livereads", Test: "TestATokenThatIsThereNeedsNoWait",
 	},
 	{
 		Mutant: Mutant{
