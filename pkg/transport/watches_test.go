@@ -35,7 +35,7 @@ type heldServer struct {
 	*httptest.Server
 
 	mu      sync.Mutex
-	asked   []string // resourceVersion, or "list"
+	asked   []string // resourceVersion, "all at" it, or "list"
 	version int
 	ended   int
 	mute    bool // what is resumed brings nothing
@@ -52,28 +52,37 @@ func newHeldServer(t *testing.T, http2 bool) *heldServer {
 	return s
 }
 
-func (s *heldServer) serve(w http.ResponseWriter, r *http.Request) {
+// answer is what a request is answered with before nothing more comes.
+func (s *heldServer) answer(r *http.Request) (frames string, watches bool) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	q := r.URL.Query()
 	if q.Get("watch") != "true" {
 		s.asked = append(s.asked, "list")
-		s.mu.Unlock()
-		http.Error(w, "no lists here", http.StatusTeapot)
-		return
+		return "", false
 	}
-	s.asked = append(s.asked, q.Get("resourceVersion"))
-	frames := ""
+	from := q.Get("resourceVersion")
 	if q.Get("sendInitialEvents") == "true" {
+		from = "all at " + from
 		frames = fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}}}}`, s.version)
 	}
+	s.asked = append(s.asked, from)
 	s.version++
 	frames += fmt.Sprintf(`{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"pod-%d","namespace":"ns","uid":"u%d","resourceVersion":"%d"}}}`, s.version, s.version, s.version)
 	if s.mute && q.Get("sendInitialEvents") != "true" {
 		frames = ""
 	}
-	s.mu.Unlock()
 	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
 		frames = strings.ReplaceAll(frames, `"kind":"Pod","apiVersion":"v1"`, `"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1"`)
+	}
+	return frames, true
+}
+
+func (s *heldServer) serve(w http.ResponseWriter, r *http.Request) {
+	frames, watches := s.answer(r)
+	if !watches {
+		http.Error(w, "no lists here", http.StatusTeapot)
+		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = io.WriteString(w, frames)
@@ -82,6 +91,20 @@ func (s *heldServer) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.ended++
 	s.mu.Unlock()
+}
+
+// RoundTrip implements http.RoundTripper: it answers without a connection, for the time of a bubble.
+func (s *heldServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	frames, watches := s.answer(r)
+	if !watches {
+		return &http.Response{StatusCode: http.StatusTeapot, Request: r, Header: http.Header{}, Body: http.NoBody}, nil
+	}
+	body, w := io.Pipe()
+	context.AfterFunc(r.Context(), func() { _ = w.CloseWithError(r.Context().Err()) })
+	if frames != "" {
+		go func() { _, _ = io.WriteString(w, frames) }()
+	}
+	return &http.Response{StatusCode: http.StatusOK, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: body, ContentLength: -1}, nil
 }
 
 func (s *heldServer) requests() (asked []string, ended int) {
@@ -119,7 +142,7 @@ func TestStalledWatchIsOpenedAgain(t *testing.T) {
 			require.Eventually(t, has("12"), wait, tick)
 			require.Eventually(t, func() bool { _, ended := server.requests(); return ended == 1 }, wait, tick, "the server sees the end")
 			asked, _ := server.requests()
-			require.Equal(t, []string{"", "11"}, asked)
+			require.Equal(t, []string{"all at ", "11"}, asked)
 			require.Len(t, pods.GetStore().List(), 2)
 			require.Never(t, func() bool { return watches.End(ctx, podsV1, true) > 0 }, 10*watches.silent, tick, "not again so soon")
 
@@ -135,41 +158,43 @@ func TestStalledWatchIsOpenedAgain(t *testing.T) {
 // A watch that is taken up where the cache is does not bring an event that was lost before that: once it has brought
 // nothing, either, the informer relists, unless others get nothing as well.
 func TestWatchThatBringsNothingAgainIsFollowedByAList(t *testing.T) {
-	for name, test := range map[string]struct{ mute, relist bool }{"nothing": {true, true}, "something": {false, true}, "nothing, as to others": {true, false}} {
-		mute, relist := test.mute, test.relist
+	for name, test := range map[string]struct {
+		mute, relist bool
+		asked        []string
+		pods         []string
+	}{
+		"nothing":               {true, true, []string{"all at ", "11", "all at 11"}, []string{"ns/pod-13"}}, // What the server has no longer is gone.
+		"something":             {false, true, []string{"all at ", "11", "12"}, []string{"ns/pod-11", "ns/pod-12", "ns/pod-13"}},
+		"nothing, as to others": {true, false, []string{"all at ", "11", "11"}, []string{"ns/pod-11"}},
+	} {
 		t.Run(name, func(t *testing.T) {
-			server := newHeldServer(t, true)
-			server.mute = mute
-			watches := NewWatches()
-			watches.silent = 50 * time.Millisecond
-			ctx, cancel := context.WithCancel(t.Context())
-			factory := informers.NewSharedInformerFactory(watches.Clients(server.builder(true)).ClientOrDie("shared-informers"), 0)
-			pods := factory.Core().V1().Pods().Informer()
-			factory.Start(ctx.Done())
-			end := func() bool { return watches.End(ctx, podsV1, relist) == 1 }
-			asked := func(n int) func() bool {
-				return func() bool { asked, _ := server.requests(); return len(asked) == n }
-			}
-			require.Eventually(t, end, wait, tick)
-			require.Eventually(t, asked(2), wait, tick, "the first is resumed")
-			watches.mu.Lock()
-			watches.ends[podsV1].last = time.Now().Add(-minEndInterval)
-			watches.silent = 1200 * time.Millisecond // After one that ends within a second, a reflector lists in any case.
-			watches.mu.Unlock()
-			require.Eventually(t, end, wait, tick)
-			require.Eventually(t, asked(3), wait, tick)
-			switch {
-			case !relist:
-				all, _ := server.requests()
-				require.Equal(t, []string{"", "11", "11"}, all, "it is resumed as well")
-			case mute:
-				require.Eventually(t, func() bool { return pods.GetStore().LastStoreSyncResourceVersion() == "13" }, wait, tick)
-				require.Len(t, pods.GetStore().List(), 1, "what the server has no longer is gone")
-			default:
-				require.Eventually(t, func() bool { return len(pods.GetStore().List()) == 3 }, wait, tick, "it is resumed as well")
-			}
-			cancel()
-			factory.Shutdown()
+			synctest.Test(t, func(t *testing.T) {
+				server := &heldServer{version: 10, mute: test.mute}
+				watches := NewWatches()
+				builder := clientbuilder.SimpleControllerClientBuilder{ClientConfig: &restclient.Config{Host: "http://server", Transport: server}}
+				ctx, cancel := context.WithCancel(t.Context())
+				factory := informers.NewSharedInformerFactory(watches.Clients(builder).ClientOrDie("shared-informers"), 0)
+				pods := factory.Core().V1().Pods().Informer()
+				factory.Start(ctx.Done())
+				for n, until := range []time.Duration{silentFor, silentFor + minEndInterval} {
+					synctest.Wait()
+					asked, _ := server.requests()
+					require.Equal(t, test.asked[:n+1], asked)
+					ended := 0
+					for began := time.Now(); ended == 0 && time.Since(began) < until; ended = watches.End(ctx, podsV1, test.relist) {
+						time.Sleep(time.Second)
+						synctest.Wait()
+					}
+					require.Equal(t, 1, ended)
+					time.Sleep(3 * time.Second) // The informer backs off.
+				}
+				synctest.Wait()
+				asked, _ := server.requests()
+				require.Equal(t, test.asked, asked)
+				require.ElementsMatch(t, test.pods, pods.GetStore().ListKeys())
+				cancel()
+				factory.Shutdown()
+			})
 		})
 	}
 }
