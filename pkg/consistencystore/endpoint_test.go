@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"path"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -45,62 +46,63 @@ func TestProtectionBehindAPathPrefix(t *testing.T) {
 		"no prefix, a loss": {lose: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			set := &appsv1.ReplicaSet{ObjectMeta: ownerMeta(), Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: podTemplate()}}
-			objects := fake.NewClientset(set)
-			handler := &trackerServer{tracker: objects.Tracker()}
-			handler.rv.Store(100)
-			created := make(chan struct{}, 100)
-			server := httptest.NewServer(http.StripPrefix(tc.prefix, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-				if req.Method != http.MethodPost || path.Base(req.URL.Path) != "pods" {
-					handler.ServeHTTP(w, req)
-					return
-				}
-				if tc.lose {
-					w.WriteHeader(http.StatusInternalServerError)
-				} else {
-					handler.ServeHTTP(w, req)
-				}
-				created <- struct{}{}
-			})))
-			defer server.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), waitTime)
-			defer cancel()
-			told := make(chan call, 100)
-			store := &telling{told: told}
-			consistency.SetProvider(func(string, map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
-				return store
-			})
-			t.Cleanup(func() { consistency.SetProvider(nil) })
-			client := transport.Clients(clientbuilder.SimpleControllerClientBuilder{ClientConfig: &restclient.Config{Host: server.URL + tc.prefix}}, nil).ClientOrDie("test")
-			factory := informers.NewSharedInformerFactory(objects, 0)
-			rsc := replicaset.NewReplicaSetController(ctx, factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods(), client, 10)
-			factory.Start(ctx.Done())
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				rsc.Run(ctx, 1)
-			}()
-			<-created
-			want := "101"
-			if tc.lose {
-				want = "unsettled"
-			}
-			for {
-				select {
-				case c := <-told:
-					if c.resource != "pods" {
-						continue
+			synctest.Test(t, func(t *testing.T) {
+				set := &appsv1.ReplicaSet{ObjectMeta: ownerMeta(), Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: podTemplate()}}
+				objects := fake.NewClientset(set)
+				handler := &trackerServer{tracker: objects.Tracker()}
+				handler.rv.Store(100)
+				created := make(chan struct{}, 100)
+				server := handling{http.StripPrefix(tc.prefix, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+					if req.Method != http.MethodPost || path.Base(req.URL.Path) != "pods" {
+						handler.ServeHTTP(w, req)
+						return
 					}
-					require.Equal(t, types.UID(ownerUID), c.ownerUID)
-					require.Equal(t, want, c.rv)
-				case <-ctx.Done():
-					t.Fatal("nothing was recorded")
+					if tc.lose {
+						w.WriteHeader(http.StatusInternalServerError)
+					} else {
+						handler.ServeHTTP(w, req)
+					}
+					created <- struct{}{}
+				}))}
+				ctx, cancel := context.WithTimeout(t.Context(), waitTime)
+				defer cancel()
+				told := make(chan call, 100)
+				store := &telling{told: told}
+				consistency.SetProvider(func(string, map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
+					return store
+				})
+				t.Cleanup(func() { consistency.SetProvider(nil) })
+				client := transport.Clients(clientbuilder.SimpleControllerClientBuilder{ClientConfig: &restclient.Config{Host: "http://server" + tc.prefix, Transport: server}}, nil).ClientOrDie("test")
+				factory := informers.NewSharedInformerFactory(objects, 0)
+				rsc := replicaset.NewReplicaSetController(ctx, factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods(), client, 10)
+				factory.Start(ctx.Done())
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					rsc.Run(ctx, 1)
+				}()
+				<-created
+				want := "101"
+				if tc.lose {
+					want = "unsettled"
 				}
-				break
-			}
-			cancel()
-			<-done
-			factory.Shutdown()
+				for {
+					select {
+					case c := <-told:
+						if c.resource != "pods" {
+							continue
+						}
+						require.Equal(t, types.UID(ownerUID), c.ownerUID)
+						require.Equal(t, want, c.rv)
+					case <-ctx.Done():
+						t.Fatal("nothing was recorded")
+					}
+					break
+				}
+				cancel()
+				<-done
+				factory.Shutdown()
+			})
 		})
 	}
 }

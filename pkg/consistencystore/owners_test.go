@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -67,6 +68,18 @@ func (s *trackerServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		encoder = scheme.Codecs.LegacyCodec(autoscalingv1.SchemeGroupVersion)
 	}
 	_ = encoder.Encode(object, w)
+}
+
+// handling is a server without a connection, for the time of a bubble.
+type handling struct{ http.Handler }
+
+// RoundTrip implements http.RoundTripper.
+func (h handling) RoundTrip(req *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, req)
+	resp := w.Result()
+	resp.Request = req
+	return resp, nil
 }
 
 var requestInfo = request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
@@ -263,45 +276,46 @@ func TestEveryWriteHasAnOwner(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			consistency.SetProvider(func(string, map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
-				return consistency.NewNoopConsistencyStore()
-			})
-			t.Cleanup(func() { consistency.SetProvider(nil) })
-			objects := fake.NewClientset(tc.objects...)
-			handler := &trackerServer{tracker: objects.Tracker()}
-			handler.rv.Store(100)
-			server := httptest.NewServer(handler)
-			defer server.Close()
-			made := make(chan write, 100)
-			config := &restclient.Config{Host: server.URL, ContentConfig: restclient.ContentConfig{ContentType: runtime.ContentTypeJSON}}
-			config.Wrap(func(next http.RoundTripper) http.RoundTripper { return writes{next, made} })
-			builder := clientbuilder.SimpleControllerClientBuilder{ClientConfig: config}
-			ctx, cancel := context.WithTimeout(t.Context(), waitTime)
-			defer cancel()
-			factory := informers.NewSharedInformerFactory(objects, 0)
-			run := tc.build(ctx, t, factory, builder.ClientOrDie("test"), builder.ConfigOrDie("test"))
-			factory.Start(ctx.Done())
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				run(ctx, 1)
-			}()
-			missing := map[string]bool{}
-			for _, what := range tc.want {
-				missing[what] = true
-			}
-			for len(missing) > 0 {
-				select {
-				case w := <-made:
-					require.Equal(t, ownerUID, w.owner, "%s is made for nobody", w.what)
-					delete(missing, w.what)
-				case <-ctx.Done():
-					require.Empty(t, missing, "these were to be made")
+			synctest.Test(t, func(t *testing.T) {
+				consistency.SetProvider(func(string, map[schema.GroupResource]consistency.LastSyncRVGetter) consistency.ConsistencyStore {
+					return consistency.NewNoopConsistencyStore()
+				})
+				t.Cleanup(func() { consistency.SetProvider(nil) })
+				objects := fake.NewClientset(tc.objects...)
+				handler := &trackerServer{tracker: objects.Tracker()}
+				handler.rv.Store(100)
+				made := make(chan write, 100)
+				config := &restclient.Config{Host: "http://server", Transport: handling{handler}, ContentConfig: restclient.ContentConfig{ContentType: runtime.ContentTypeJSON}}
+				config.Wrap(func(next http.RoundTripper) http.RoundTripper { return writes{next, made} })
+				builder := clientbuilder.SimpleControllerClientBuilder{ClientConfig: config}
+				ctx, cancel := context.WithTimeout(t.Context(), waitTime)
+				defer cancel()
+				factory := informers.NewSharedInformerFactory(objects, 0)
+				run := tc.build(ctx, t, factory, builder.ClientOrDie("test"), builder.ConfigOrDie("test"))
+				factory.Start(ctx.Done())
+				synctest.Wait() // The fake clientset keeps nothing for a watch that is yet to be opened.
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					run(ctx, 1)
+				}()
+				missing := map[string]bool{}
+				for _, what := range tc.want {
+					missing[what] = true
 				}
-			}
-			cancel()
-			<-done
-			factory.Shutdown()
+				for len(missing) > 0 {
+					select {
+					case w := <-made:
+						require.Equal(t, ownerUID, w.owner, "%s is made for nobody", w.what)
+						delete(missing, w.what)
+					case <-ctx.Done():
+						require.Empty(t, missing, "these were to be made")
+					}
+				}
+				cancel()
+				<-done
+				factory.Shutdown()
+			})
 		})
 	}
 }
