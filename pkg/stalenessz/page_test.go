@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -100,25 +101,27 @@ func TestPageForms(t *testing.T) {
 }
 
 func TestPageJSON(t *testing.T) {
-	p := &Page{Monitoring: true}
-	p.Add(exampleTerm())
-	var got Stalenessz
-	require.NoError(t, json.Unmarshal(get(t, p, Path, "application/json").Body.Bytes(), &got))
-	require.True(t, got.Leading)
-	require.Equal(t, map[string]bool{"MonitorInformerStaleness": true, "StaleControllerConsistency": false}, got.Gates)
-	require.Len(t, got.Caches, 2)
-	stalled := got.Caches[0]
-	require.Equal(t, "pods", stalled.Resource, "what needs a look comes first")
-	require.Equal(t, stalenessmonitor.Stalled, stalled.State)
-	require.InDelta(t, 95, *stalled.AgeSeconds, 1)
-	require.Equal(t, 7, stalled.Objects)
-	require.Equal(t, []StalenesszHandler{
-		{Name: "tainteviction", DeliveredResourceVersion: "4", LagSeconds: 75, Stalled: true}, {Name: "daemon", DeliveredResourceVersion: "10"},
-	}, stalled.Handlers)
-	require.Equal(t, []float64{-1, 4}, got.Caches[1].AgeHistorySeconds)
-	require.Len(t, got.Waits, 1)
-	require.InDelta(t, 60, got.Waits[0].WaitSeconds, 1)
-	require.Equal(t, "own_writes", got.Waits[0].Reason)
+	synctest.Test(t, func(t *testing.T) {
+		p := &Page{Monitoring: true}
+		p.Add(exampleTerm())
+		var got Stalenessz
+		require.NoError(t, json.Unmarshal(get(t, p, Path, "application/json").Body.Bytes(), &got))
+		require.True(t, got.Leading)
+		require.Equal(t, map[string]bool{"MonitorInformerStaleness": true, "StaleControllerConsistency": false}, got.Gates)
+		require.Len(t, got.Caches, 2)
+		stalled := got.Caches[0]
+		require.Equal(t, "pods", stalled.Resource, "what needs a look comes first")
+		require.Equal(t, stalenessmonitor.Stalled, stalled.State)
+		require.InDelta(t, 95, *stalled.AgeSeconds, 0)
+		require.Equal(t, 7, stalled.Objects)
+		require.Equal(t, []StalenesszHandler{
+			{Name: "tainteviction", DeliveredResourceVersion: "4", LagSeconds: 75, Stalled: true}, {Name: "daemon", DeliveredResourceVersion: "10"},
+		}, stalled.Handlers)
+		require.Equal(t, []float64{-1, 4}, got.Caches[1].AgeHistorySeconds)
+		require.Len(t, got.Waits, 1)
+		require.InDelta(t, 60, got.Waits[0].WaitSeconds, 0)
+		require.Equal(t, "own_writes", got.Waits[0].Reason)
+	})
 }
 
 // With leader migration there may be two informers of one resource: no metric may come twice, and the

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -162,18 +163,21 @@ type writer func([]byte)
 func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
 
 func TestPlainSaysChanges(t *testing.T) {
-	var out bytes.Buffer
-	p := &plain{out: &out, begin: time.Now(), said: map[string]string{}}
-	say := func(text string) string {
-		out.Reset()
-		p.Show(fake{facts: []Fact{{Key: "etcd", Text: text}, {Key: "always", Text: "the same"}}})
-		return out.String()
-	}
-	require.Equal(t, "    0.0s  etcd: starting\n    0.0s  the same\n", say("etcd: starting"))
-	require.Empty(t, say("etcd: starting"))
-	require.Empty(t, say(""))
-	require.Equal(t, "    0.0s  etcd: failed\n          | \"\x1b\" is gone\n          | last\n",
-		strings.ReplaceAll(say("etcd: failed\n| \"\x1b\" is gone\n| last"), "?", "\x1b"))
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		p := &plain{out: &out, begin: time.Now(), said: map[string]string{}}
+		say := func(text string) string {
+			out.Reset()
+			p.Show(fake{facts: []Fact{{Key: "etcd", Text: text}, {Key: "always", Text: "the same"}}})
+			return out.String()
+		}
+		require.Equal(t, "    0.0s  etcd: starting\n    0.0s  the same\n", say("etcd: starting"))
+		require.Empty(t, say("etcd: starting"))
+		require.Empty(t, say(""))
+		time.Sleep(72500 * time.Millisecond)
+		require.Equal(t, "   72.5s  etcd: failed\n          | \"\x1b\" is gone\n          | last\n",
+			strings.ReplaceAll(say("etcd: failed\n| \"\x1b\" is gone\n| last"), "?", "\x1b"))
+	})
 }
 
 func TestCut(t *testing.T) {
