@@ -397,7 +397,7 @@ func TestVersionsThatCannotBeComparedHoldUpNobody(t *testing.T) {
 		w.says(gadgets, stale)
 		require.False(t, w.proven("compared"))
 		<-w.again
-		time.Sleep(askEvery) // until it was asked about, for that owner
+		time.Sleep(askEvery + time.Millisecond) // until it was asked about, for that owner
 		require.False(t, w.proven("last"))
 		time.Sleep(5 * time.Second)
 		require.Empty(t, w.again, "it counts again")
