@@ -46,6 +46,12 @@ const (
 	endpointStore    = "endpoint"
 )
 
+// Controllers that take off a finalizer, and never give up.
+const (
+	classProtectionStore    = "volumeattributesclass-protection"
+	podGroupProtectionStore = "podgroup-protection"
+)
+
 // purpose is for what the controller needs proofs.
 func (s *Store) purpose() string {
 	switch s.name {
@@ -65,7 +71,7 @@ func (s *Store) purpose() string {
 		return "to run a Job, or delete one that has finished"
 	case "resourceclaim":
 		return "to release a claim"
-	case serviceCIDRStore, "volumeattributesclass-protection", "podgroup-protection":
+	case serviceCIDRStore, classProtectionStore, podGroupProtectionStore:
 		return "to take off a finalizer"
 	}
 	return "to delete pods"
@@ -250,8 +256,14 @@ type failure struct {
 	spared *comeback
 }
 
-// givesUp reports whether the controller's queue gives an object up after givenUpAfter failures in a row. Its backoff is never minutes.
+// givesUp reports whether the controller's queue gives an object up after givenUpAfter failures in a row.
 func (s *Store) givesUp() bool { return s.name == serviceCIDRStore || s.name == endpointStore }
+
+// spares reports whether an event may have an object of the controller read without a try that follows once its values are proven. Where there is nothing to write but
+// one value, its proof has it tried.
+func (s *Store) spares() bool {
+	return !s.givesUp() && s.name != classProtectionStore && s.name != podGroupProtectionStore
+}
 
 // fails notes that a write of the object with this key has failed. mu must be held.
 func (s *Store) fails(key string) {
@@ -301,7 +313,7 @@ func (s *Store) pauses(owner types.NamespacedName, r *putOff) time.Duration {
 	if f == nil || r.forgotten {
 		return 0
 	}
-	pause := min(statusRetry<<min(f.tries, 20), longestPause)
+	pause := min(statusRetry<<min(f.tries, 20), longestPause+firstPause) // The queue, whose longest delay is longestPause, comes first.
 	if s.name == autoscaler {
 		pause = longestPause // Its queue brings it back every 15 s.
 	}
@@ -355,7 +367,7 @@ func (s *Store) Undecided(key string) bool {
 	f := s.failed[key]
 	ends := f != nil && (f.since || !undecided) // Else the controller does not ignore the failure: it has yet to try again.
 	// A comeback may be pending, but none that is due long after a new one.
-	if f != nil && !ends && f.early && !s.givesUp() && (f.spared == nil || f.spared.after > 2*sparedRetry) {
+	if f != nil && !ends && f.early && s.spares() && (f.spared == nil || f.spared.after > 2*sparedRetry) {
 		f.spared = &comeback{after: sparedRetry}
 	}
 	s.mu.Unlock()

@@ -475,6 +475,14 @@ func TestAReadingThatNoValueCausedEndsThePause(t *testing.T) {
 		require.True(t, pauses(), "failed again")
 		time.Sleep(time.Minute)
 		require.False(t, pauses(), "the backoff is over")
+		for range 20 {
+			read()
+			fails()
+		}
+		time.Sleep(longestPause)
+		require.True(t, pauses(), "the queue has the longest delay, and brings it back now: it may fail")
+		time.Sleep(firstPause)
+		require.False(t, pauses(), "the backoff is over")
 	})
 }
 

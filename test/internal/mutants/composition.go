@@ -149,14 +149,14 @@ func composition() []Tested {
 			Old: "if late && add != nil {",
 			New: "if late && add != nil && false {",
 		}},
-		{Package: compositionTests, Test: "TestAFinalizerIsGivenUp/none,_no_event", Mutant: Mutant{
+		{Package: compositionTests, Test: "TestAFinalizerThatCannotBeTakenOff/servicecidrs,_none,_no_event", Mutant: Mutant{
 			Name: "given-up", Protection: "what a queue has given up no value that waits begins anew", File: "pkg/consistencystore/reading.go",
 			Old: "if f.tries >= givenUpAfter && s.givesUp() {",
 			New: "if f.tries >= givenUpAfter && s.givesUp() && false {",
 		}},
-		{Package: compositionTests, Test: "TestAFinalizerIsGivenUp/slow,_events_soon", Mutant: Mutant{
-			Name: "given-up-spared", Protection: "an object of a queue that gives up does not come back besides its backoff, which would outlast that", File: "pkg/consistencystore/reading.go",
-			Old: "f.early && !s.givesUp() && (",
+		{Package: compositionTests, Test: "TestAFinalizerThatCannotBeTakenOff/volumeattributesclasses,_slow,_events_late", Mutant: Mutant{
+			Name: "spares", Protection: "a finalizer that an event has had looked at while it waited is not tried again but once its proof comes, and by its queue's backoff", File: "pkg/consistencystore/reading.go",
+			Old: "f.early && s.spares() && (",
 			New: "f.early && (",
 		}},
 		{Package: compositionTests, Test: "TestRegressions/quota-fails-while-values-wait.json", Mutant: Mutant{

@@ -398,6 +398,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "value-tie", Protection: "a value of which writes fail for long is not woken in the moment in which its queue brings it back", File: "pkg/consistencystore/reading.go",
+			Old: "longestPause+firstPause)",
+			New: "longestPause)",
+		},
+		Package: "pkg/consistencystore", Test: "TestAReadingThatNoValueCausedEndsThePause",
+	},
+	{
+		Mutant: Mutant{
 			Name: "gone-waits", Protection: "an owner that is deleted while its action is put off leaves the page", File: "pkg/consistencystore/waits.go",
 			Old: "known && cached == nil {",
 			New: "known && cached == nil && false {",
