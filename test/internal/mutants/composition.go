@@ -150,7 +150,7 @@ func composition() []Tested {
 			New: "if late && add != nil && false {",
 		}},
 		{Package: compositionTests, Test: "TestAFinalizerThatCannotBeTakenOff/servicecidrs,_none,_no_event", Mutant: Mutant{
-			Name: "given-up", Protection: "what a queue has given up no value that waits begins anew", File: "pkg/consistencystore/reading.go",
+			Name: "given-up-values", Protection: "what a queue has given up no value that waits begins anew", File: "pkg/consistencystore/reading.go",
 			Old: "if f.tries >= givenUpAfter && s.givesUp() {",
 			New: "if f.tries >= givenUpAfter && s.givesUp() && false {",
 		}},
