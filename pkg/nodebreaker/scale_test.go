@@ -116,7 +116,7 @@ func TestManyNodesWithHeldLeases(t *testing.T) {
 							s.freeze(false)
 						}
 					})
-					sc.markedWithin(deaths, grace+2*every+4*latency)
+					sc.markedWithin(deaths, grace+2*(every+sc.slowest)) // The next pass begins a period after the last one has ended.
 					require.LessOrEqual(t, sc.slowest, 2*refreshWait)
 					require.LessOrEqual(t, sc.asked, 30)
 					require.Zero(t, sc.b.openedAt)
