@@ -25,9 +25,7 @@ func (s *Store) comeBack(c *comeback, back func()) {
 	c.after = min(2*after, longestPause)
 	go func() {
 		for left := after; left > 0; {
-			select {
-			case <-time.After(left):
-			case <-s.ctx.Done():
+			if !s.sleep(left) {
 				return
 			}
 			s.mu.Lock()

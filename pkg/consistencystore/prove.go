@@ -129,10 +129,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 			})
 		case proof.Fresh() && began.behind(resource, early[resource]):
 			s.await(ctx, owner.Name, &putOff{uid: owner.UID, hold: hold{resource: resource, proof: proof, handlers: true}}, func() bool {
-				select {
-				case <-time.After(handlersAfter):
-				case <-s.ctx.Done():
-				}
+				s.sleep(handlersAfter)
 				s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
 				return false
 			})

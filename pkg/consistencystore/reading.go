@@ -327,14 +327,15 @@ func (s *Store) pauses(owner types.NamespacedName, r *putOff) time.Duration {
 // leave leaves a wake to the queue's backoff. If that has not brought the object back a while after it should have, it has counted more failures than these: a
 // controller with two queues may work on one object twice at a time, so that a write of one conflicts with that of the other, which succeeds. mu must be held.
 func (s *Store) leave(key string, f *failure) {
+	if f.left {
+		return
+	}
 	if f.left = true; s.name == autoscaler {
 		return // Its queue always brings it back after 15 s.
 	}
 	due := f.due
 	go func() {
-		select {
-		case <-time.After(time.Until(due.Add(firstPause))):
-		case <-s.ctx.Done():
+		if !s.sleep(time.Until(due.Add(firstPause))) {
 			return
 		}
 		s.mu.Lock()

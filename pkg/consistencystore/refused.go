@@ -223,9 +223,7 @@ func (s *Store) wakeAgain(owner types.NamespacedName) {
 		return
 	}
 	go func() {
-		select {
-		case <-time.After(max(firstPause, s.refusals.pauseAction(owner))):
-		case <-s.ctx.Done():
+		if !s.sleep(max(firstPause, s.refusals.pauseAction(owner))) {
 			return
 		}
 		if now, still := s.refusals.actionFails(owner); still && now == before {
@@ -264,9 +262,7 @@ func (s *Store) retryAction(owner types.NamespacedName) bool {
 	h := &hold{reason: stalenessz.ForAction, resource: s.refusals.failing(owner), since: time.Now(), failed: true}
 	s.retrying[owner] = h
 	go func() {
-		select {
-		case <-time.After(left):
-		case <-s.ctx.Done():
+		if !s.sleep(left) {
 			return
 		}
 		s.mu.Lock()
@@ -325,9 +321,6 @@ func (s *Store) outlastFailure(owner types.NamespacedName, r *putOff, proven boo
 		}
 		had = true
 		s.held.change(func() { r.failed = true })
-		select {
-		case <-time.After(min(left, firstPause)):
-		case <-s.ctx.Done():
-		}
+		s.sleep(min(left, firstPause))
 	}
 }

@@ -232,5 +232,15 @@ func (s *Store) wakeAction(owner types.NamespacedName) {
 	}
 }
 
+// sleep waits for so long, and reports whether the term of leadership goes on.
+func (s *Store) sleep(long time.Duration) (goesOn bool) {
+	select {
+	case <-time.After(long):
+		return true
+	case <-s.ctx.Done():
+		return false
+	}
+}
+
 // key is the owner's work queue key, as cache.MetaNamespaceKeyFunc makes it.
 func key(owner types.NamespacedName) string { return cache.ObjectName(owner).String() }
