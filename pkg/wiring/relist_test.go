@@ -36,6 +36,18 @@ var (
 	nodes = schema.GroupResource{Resource: "nodes"}
 )
 
+// newWiring is one of the server, in a bubble. The context ends with the test.
+func newWiring(t *testing.T, server http.RoundTripper, known meta.RESTMapper) (context.Context, *Wiring) {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(func() {
+		cancel()
+		synctest.Wait()
+	})
+	w, err := New(ctx, &restclient.Config{Host: "http://server", Transport: server}, known, transport.NewWatches(), nil)
+	require.NoError(t, err)
+	return ctx, w
+}
+
 func waitsOf(w *Wiring) []stalenessz.Wait {
 	var out stalenessz.Longest
 	w.Waits(&out)
@@ -83,11 +95,7 @@ func TestRelistsAreWaitedForUntilAllCachesAreOfOneTime(t *testing.T) {
 		mapper := meta.NewDefaultRESTMapper(nil)
 		mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
 		mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer synctest.Wait()
-		defer cancel()
-		w, err := New(ctx, &restclient.Config{Host: "http://server", Transport: server}, mapper, transport.NewWatches(), nil)
-		require.NoError(t, err)
+		_, w := newWiring(t, server, mapper)
 		podCache, nodeCache := cache.NewStore(cache.MetaNamespaceKeyFunc), cache.NewStore(cache.MetaNamespaceKeyFunc)
 		store := w.Store("test", map[schema.GroupResource]consistency.LastSyncRVGetter{pods: podCache, nodes: nodeCache})
 		queue := make(chan string, 9)
@@ -136,11 +144,7 @@ func TestAFollowedCacheCanBeProven(t *testing.T) {
 		server := &lists{rv: "50", node: "40"}
 		mapper := meta.NewDefaultRESTMapper(nil)
 		mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer synctest.Wait()
-		defer cancel()
-		w, err := New(ctx, &restclient.Config{Host: "http://server", Transport: server}, mapper, transport.NewWatches(), nil)
-		require.NoError(t, err)
+		ctx, w := newWiring(t, server, mapper)
 		nodeCache := cache.NewStore(cache.MetaNamespaceKeyFunc)
 		require.NoError(t, nodeCache.Replace([]any{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "40"}}}, "50"))
 		store := w.Store("test", nil)

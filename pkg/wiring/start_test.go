@@ -4,7 +4,6 @@
 package wiring
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -21,11 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
-
-	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
 // slowServer has one object of each resource, and takes that long for each read.
@@ -58,11 +54,7 @@ func TestNoFenceIsSentOnceThereWasAFirstList(t *testing.T) {
 		server := &slowServer{}
 		known := meta.NewDefaultRESTMapper(nil)
 		known.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer synctest.Wait()
-		defer cancel()
-		w, err := New(ctx, &rest.Config{Host: "http://server", Transport: server}, known, transport.NewWatches(), nil)
-		require.NoError(t, err)
+		ctx, w := newWiring(t, server, known)
 		cached := cache.NewStore(cache.MetaNamespaceKeyFunc)
 		require.NoError(t, cached.Replace(nil, "7"))
 		require.NoError(t, w.Register(ctx, nodes, cached))
@@ -104,12 +96,8 @@ func TestAStartWaitsForAllFencesAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer synctest.Wait()
-				defer cancel()
 				server := &slowServer{takes: c.takes}
-				w, err := New(ctx, &rest.Config{Host: "http://server", Transport: server}, known, transport.NewWatches(), nil)
-				require.NoError(t, err)
+				ctx, w := newWiring(t, server, known)
 				starting := w.StartInformers(informers.NewSharedInformerFactory(fake.NewClientset(), 0), known, func(string) bool { return true })
 				began := time.Now()
 				stores := map[consistency.ConsistencyStore]cache.Store{}
