@@ -67,7 +67,8 @@ const (
 
 var floors = [...]float64{planned: -55, prompt: -35, first: 20, shared: 50}
 
-// sharedAtLeast is how often there is a shared turn, however empty the bucket is.
+// sharedAtLeast is how often there is a shared turn, however empty the bucket is. Down to the floor of first there are up to twice as many as are
+// planned: turns of many caches that are found behind at once may have taken what was saved for those that are due.
 const sharedAtLeast = 10 * time.Second
 
 // pace is the process's token bucket of requests.
@@ -75,11 +76,14 @@ type pace struct {
 	mu           sync.Mutex
 	rate, tokens float64
 	at           time.Time
-	// sharedAt is when the last shared turn was given out.
-	sharedAt time.Time
+	// sharedAt is when the last shared turn was given out, sharedEvery how often there is to be one.
+	sharedAt    time.Time
+	sharedEvery time.Duration
 }
 
-func newPace(now time.Time) *pace { return &pace{rate: Rate, tokens: Burst, at: now, sharedAt: now} }
+func newPace(now time.Time) *pace {
+	return &pace{rate: Rate, tokens: Burst, at: now, sharedAt: now, sharedEvery: sharedAtLeast}
+}
 
 // admits takes the token of a turn's first request, if there is one for its class.
 func (p *pace) admits(now time.Time, of class) bool {
@@ -88,8 +92,13 @@ func (p *pace) admits(now time.Time, of class) bool {
 	p.tokens = min(Burst, p.tokens+p.rate*now.Sub(p.at).Seconds())
 	p.at = now
 	floor := floors[of]
-	if of == shared && now.Sub(p.sharedAt) >= sharedAtLeast {
-		floor = floors[planned]
+	if of == shared {
+		switch waited := now.Sub(p.sharedAt); {
+		case waited >= sharedAtLeast:
+			floor = floors[planned]
+		case waited >= p.sharedEvery:
+			floor = floors[first]
+		}
 	}
 	if p.tokens-1 < floor {
 		return false
@@ -101,10 +110,10 @@ func (p *pace) admits(now time.Time, of class) bool {
 	return true
 }
 
-func (p *pace) set(rate float64) {
+func (p *pace) set(rate float64, sharedEvery time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.rate = rate
+	p.rate, p.sharedEvery = rate, sharedEvery
 }
 
 // spend takes the token of a turn's second request, whether there is one or not.
@@ -149,20 +158,21 @@ func (m *Monitor) schedule(ctx context.Context, wg *sync.WaitGroup, all bool) {
 // plan divides Rate among the caches. Those that protected controllers read get what Bound needs; if that is more
 // than MaxRate, all of them get less. The rest is for the others, by their weights.
 func (m *Monitor) plan() {
-	var demand, weights float64
+	var demand, weights, turns float64
 	m.each(func(c *probed) {
 		every, cost, weight := c.needs()
 		if c.isProtected() {
 			demand += cost / every.Seconds()
 		} else {
 			weights += weight * cost
+			turns += weight
 		}
 	})
 	stretch := max(1, demand/(MaxRate-minShare))
 	demand /= stretch
-	m.pace.set(max(Rate, demand+minShare))
 	left := max(Rate-spare-demand, minShare)
 	share := time.Duration(weights / left * float64(time.Second))
+	m.pace.set(max(Rate, demand+minShare), time.Duration(float64(share)/max(2*turns, 1)))
 	m.each(func(c *probed) { c.allot(stretch, share) })
 }
 

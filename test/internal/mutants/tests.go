@@ -591,6 +591,13 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "shared-turns", Protection: "a watch that no protected controller reads is asked about as often as it says, though many others are found behind", File: "pkg/stalenessmonitor/schedule.go",
+			Old: "case waited >= p.sharedEvery:", New: "case waited >= sharedAtLeast:",
+		},
+		Package: "pkg/stalenessmonitor", Test: "TestHeldWatchesOfAllQuietResourcesAtOnce",
+	},
+	{
+		Mutant: Mutant{
 			Name: "handler-lag", Protection: "it is known for how long a handler has been behind its cache", File: "pkg/stalenessmonitor/backlog.go",
 			Old: "return max(0, now.Sub(b.marks[i].at))",
 			New: "return max(0, b.marks[i].at.Sub(now))",
