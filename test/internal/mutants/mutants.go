@@ -120,7 +120,7 @@ const (
 var all = []Mutant{
 	{
 		Name: "own-writes", Protection: "an owner is reconciled only on a cache that has its controller's own writes", File: gate,
-		Old: "	return s.Controller.EnsureReady(owner)\n",
+		Old: "	return s.checkOwnWrites(owner)\n",
 		New: "	return nil\n",
 	},
 	{
