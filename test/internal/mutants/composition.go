@@ -48,11 +48,11 @@ func composition() []Tested {
 			Old: "	metrics.Recorded(s.name)\n",
 			New: "	metrics.Recorded(s.name + owner.Name)\n",
 		}),
-		random("requests", Mutant{
+		{Package: compositionTests, Test: "TestQuotaRefusesForLong/ReplicaSet", Mutant: Mutant{
 			Name: "backoff", Protection: "an owner that is parked keeps its backoff", File: replicaSet,
 			Old: "	if consistencyutil.Parked(err) {\n		return true\n	}\n	if err == nil {\n",
 			New: "	if consistencyutil.Parked(err) || err == nil {\n",
-		}),
+		}},
 		random("p99", Mutant{
 			Name: "cost-check", Protection: "the check of an owner that waits for nothing takes no time", File: store,
 			Old: "	s.refusals.begin(owner)\n	s.proveAhead(owner)\n",
