@@ -6,6 +6,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -56,6 +57,9 @@ func writeProtection(rows []row) error {
 			}
 		}
 		out.Also = strings.Join(also, "; ")
+		if out.Rests, err = out.RestsOn(filepath.Dir(filepath.Dir(path))); err != nil {
+			return err
+		}
 		page.Add(out)
 	}
 	return page.Write(path)

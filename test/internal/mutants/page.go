@@ -36,20 +36,20 @@ type ScenarioRow struct {
 	CaughtBy, Also string
 	// with is the verdict with all protections.
 	with string
-	// Commit is that of the run.
-	Commit string
+	// Commit is that of the run, Rests what RestsOn was then.
+	Commit, Rests string
 }
 
-// TestRow says by which test a protection is missed.
-type TestRow struct{ Without, Mutant, CaughtBy, Commit string }
+// TestRow says by which test a protection is missed, at which commit, and what RestsOn was then.
+type TestRow struct{ Without, Mutant, CaughtBy, Commit, Rests string }
 
 const pageHead = `# Protections
 
 Each protection was taken away once, and had to be missed: by the rule that is named, in a process that went on
 running, under the fault that the scenario or test is about. A test that passes without its protection would test nothing.
 Generated from runs, which the commits are of; an edit of one or two lines that were there takes a protection away, and the
-edits are in [test/internal/mutants](../test/internal/mutants). ` + "`make protection-age`" + ` says which rows are older than the edited
-file, the scenario or the test, or of a commit that is not in the history, as after a rebase.
+edits are in [test/internal/mutants](../test/internal/mutants). *Rests on* is a digest of the file of the scenario or test and of those that are edited. Once one of
+them has changed, ` + "`make protection-age`" + ` says how to make the row again, and ` + "`make verify`" + ` fails until it is.
 
 ## By scenarios on real control planes
 
@@ -68,8 +68,8 @@ the protection.
 `
 
 var (
-	scenarioColumns = []string{"Scenario", "Without", "Switched off by", "Caught by", "Goes wrong by, too", "With it", "Commit"}
-	testColumns     = []string{"Without", "Mutant", "Caught by", "Commit"}
+	scenarioColumns = []string{"Scenario", "Without", "Switched off by", "Caught by", "Goes wrong by, too", "With it", "Commit", "Rests on"}
+	testColumns     = []string{"Without", "Mutant", "Caught by", "Commit", "Rests on"}
 )
 
 // ReadPage reads a page, or returns an empty one if there is none.
@@ -96,7 +96,7 @@ func ReadPage(path string) (*Page, error) {
 			return nil, fmt.Errorf("%s:%d: %d cells in place of %d", path, i+1, len(cells), columns)
 		}
 		if columns == len(testColumns) {
-			page.tests = append(page.tests, TestRow{cells[0], unquoted(cells[1]), cells[2], cells[3]})
+			page.tests = append(page.tests, TestRow{cells[0], unquoted(cells[1]), cells[2], cells[3], cells[4]})
 			continue
 		}
 		number, title, _ := strings.Cut(cells[0], ", ")
@@ -104,7 +104,7 @@ func ReadPage(path string) (*Page, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", path, i+1, err)
 		}
-		page.scenarios = append(page.scenarios, ScenarioRow{Scenario{n, title}, cells[1], cells[2], cells[3], strings.TrimSpace(cells[4]), cells[5], cells[6]})
+		page.scenarios = append(page.scenarios, ScenarioRow{Scenario{n, title}, cells[1], cells[2], cells[3], strings.TrimSpace(cells[4]), cells[5], cells[6], cells[7]})
 	}
 	return page, nil
 }
@@ -163,13 +163,13 @@ func (p *Page) Write(path string) error {
 		if r.By == "" {
 			continue
 		}
-		fmt.Fprintf(&text, "| %d, %s | %s | %s | %s | %s | %s | %s |\n", r.Number, r.Title, r.Without, r.By, r.CaughtBy, r.Also, r.with, r.Commit)
+		fmt.Fprintf(&text, "| %d, %s | %s | %s | %s | %s | %s | %s | %s |\n", r.Number, r.Title, r.Without, r.By, r.CaughtBy, r.Also, r.with, r.Commit, r.Rests)
 	}
 	text.WriteString(testsHead)
 	table(&text, testColumns)
 	slices.SortStableFunc(p.tests, func(a, b TestRow) int { return cmp.Compare(a.Mutant, b.Mutant) })
 	for _, r := range p.tests {
-		fmt.Fprintf(&text, "| %s | `%s` | %s | %s |\n", r.Without, r.Mutant, r.CaughtBy, r.Commit)
+		fmt.Fprintf(&text, "| %s | `%s` | %s | %s | %s |\n", r.Without, r.Mutant, r.CaughtBy, r.Commit, r.Rests)
 	}
 	return os.WriteFile(path, []byte(text.String()), 0o644)
 }

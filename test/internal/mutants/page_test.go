@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -35,32 +34,32 @@ func TestPageReplacesRows(t *testing.T) {
 	page, err := ReadPage(file)
 	require.NoError(t, err)
 	page.Holds(first, "holds")
-	page.Add(ScenarioRow{Scenario: first, Without: "all", By: "gates", CaughtBy: "S1 a", Also: "S2 b; S3 c", Commit: "1"})
-	page.Add(ScenarioRow{Scenario: second, Without: "x", By: "mutant `x`", CaughtBy: "S1 a", Commit: "1"})
-	page.AddTest(TestRow{Without: "y", Mutant: "y", CaughtBy: "`TestY` in pkg/y", Commit: "1"})
+	page.Add(ScenarioRow{Scenario: first, Without: "all", By: "gates", CaughtBy: "S1 a", Also: "S2 b; S3 c", Commit: "1", Rests: "11"})
+	page.Add(ScenarioRow{Scenario: second, Without: "x", By: "mutant `x`", CaughtBy: "S1 a", Commit: "1", Rests: "11"})
+	page.AddTest(TestRow{Without: "y", Mutant: "y", CaughtBy: "`TestY` in pkg/y", Commit: "1", Rests: "11"})
 	require.NoError(t, page.Write(file))
 
 	page, err = ReadPage(file)
 	require.NoError(t, err)
 	page.Holds(second, "holds")
-	page.Add(ScenarioRow{Scenario: first, Without: "all", By: "gates", CaughtBy: "S1 a", Commit: "2"})
-	page.AddTest(TestRow{Without: "y", Mutant: "y", CaughtBy: "`TestY` in pkg/y", Commit: "2"})
-	page.AddTest(TestRow{Without: "a", Mutant: "a", CaughtBy: "`TestA` in pkg/a", Commit: "2"})
+	page.Add(ScenarioRow{Scenario: first, Without: "all", By: "gates", CaughtBy: "S1 a", Commit: "2", Rests: "22"})
+	page.AddTest(TestRow{Without: "y", Mutant: "y", CaughtBy: "`TestY` in pkg/y", Commit: "2", Rests: "22"})
+	page.AddTest(TestRow{Without: "a", Mutant: "a", CaughtBy: "`TestA` in pkg/a", Commit: "2", Rests: "22"})
 	require.NoError(t, page.Write(file))
 	page, err = ReadPage(file)
 	require.NoError(t, err)
 	require.Equal(t, []ScenarioRow{
-		{Scenario: first, Without: "all", By: "gates", CaughtBy: "S1 a", with: "holds", Commit: "2"},
-		{Scenario: second, Without: "x", By: "mutant `x`", CaughtBy: "S1 a", with: "holds", Commit: "1"},
+		{Scenario: first, Without: "all", By: "gates", CaughtBy: "S1 a", with: "holds", Commit: "2", Rests: "22"},
+		{Scenario: second, Without: "x", By: "mutant `x`", CaughtBy: "S1 a", with: "holds", Commit: "1", Rests: "11"},
 	}, page.scenarios)
-	require.Equal(t, []TestRow{{"a", "a", "`TestA` in pkg/a", "2"}, {"y", "y", "`TestY` in pkg/y", "2"}}, page.tests)
+	require.Equal(t, []TestRow{{"a", "a", "`TestA` in pkg/a", "2", "22"}, {"y", "y", "`TestY` in pkg/y", "2", "22"}}, page.tests)
 }
 
 func TestPageOfAnotherFormIsRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.md")
-	require.NoError(t, os.WriteFile(file, []byte("| Without | Mutant | Caught by | Commit |\n|---|---|---|---|\n| a | `a` | b |\n"), 0o644))
+	require.NoError(t, os.WriteFile(file, []byte("| Without | Mutant | Caught by | Commit | Rests on |\n|---|---|---|---|---|\n| a | `a` | b |\n"), 0o644))
 	_, err := ReadPage(file)
-	require.ErrorContains(t, err, "3 cells in place of 4")
+	require.ErrorContains(t, err, "3 cells in place of 5")
 }
 
 // What a test has to miss it was seen to miss, and nothing is told of what is no mutant any more.
@@ -72,7 +71,6 @@ func TestPageHasEveryTest(t *testing.T) {
 	for _, m := range Tests() {
 		want = append(want, m.Name)
 		caughtBy[m.Name] = fmt.Sprintf("`%s` in %s", m.Test, m.Package)
-		require.True(t, declares(t, m.Package, m.Test), "%s has no test %s", m.Package, m.Test)
 	}
 	for _, row := range page.tests {
 		got = append(got, row.Mutant)
@@ -87,14 +85,20 @@ func TestPageHasEveryTest(t *testing.T) {
 	}
 }
 
-// declares reports whether a test is there, by its name without subtests.
-func declares(t *testing.T, dir, name string) bool {
-	name, _, _ = strings.Cut(name, "/")
-	files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+// What a row rests on is the test, by the name without subtests, and what is edited: of upstream's code the patches that make it.
+func TestRowsRestOnFiles(t *testing.T) {
+	for _, m := range Tests() {
+		digest, err := TestRow{Mutant: m.Name}.RestsOn(root)
+		require.NoError(t, err, m.Name)
+		require.Len(t, digest, 8)
+	}
+	page, err := ReadPage(shippedPage)
 	require.NoError(t, err)
-	return slices.ContainsFunc(files, func(file string) bool {
-		content, err := os.ReadFile(file)
+	for _, row := range page.scenarios {
+		_, err := row.RestsOn(root)
 		require.NoError(t, err)
-		return strings.Contains(string(content), "\nfunc "+name+"(t *testing.T) {")
-	})
+	}
+	files, err := sources(root, staging+"kubernetes/pkg/controller/replicaset/replica_set.go")
+	require.NoError(t, err)
+	require.Contains(t, files, "staging-patches/kubernetes/0004-consistency-provider.patch")
 }

@@ -990,7 +990,7 @@ var tested = []Tested{
 			Old: "len(out.objects) == before {",
 			New: "len(out.objects) == before && false {",
 		},
-		Package: "pkg/freshness", Test: "TestListEnds/the_same_page_for_ever",
+		Package: "pkg/freshness", Test: "TestListEnds/the_same_page_without_end",
 	},
 	{
 		Mutant: Mutant{

@@ -78,7 +78,11 @@ func (h hunter) run(names []string, page, commit string) (err error) {
 		if err != nil {
 			return err
 		}
-		p.AddTest(mutants.TestRow{Without: m.Protection, Mutant: m.Name, CaughtBy: by, Commit: commit})
+		row := mutants.TestRow{Without: m.Protection, Mutant: m.Name, CaughtBy: by, Commit: commit}
+		if row.Rests, err = row.RestsOn(h.root); err != nil {
+			return err
+		}
+		p.AddTest(row)
 		if err := p.Write(page); err != nil {
 			return err
 		}

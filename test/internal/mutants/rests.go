@@ -1,0 +1,172 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// staging is where upstream's files are once the patches are applied.
+const staging = "_output/staging/"
+
+// RestsOn returns a digest of what a row of a scenario rests on: the file of the scenario, and those that the mutant edits if it is not a gate that
+// switches the protection off. One of upstream's is made by the patches that name it. root is that of the checkout.
+func (r ScenarioRow) RestsOn(root string) (string, error) {
+	files, err := scenarioFiles(root)
+	if err != nil {
+		return "", err
+	}
+	file, ok := files[r.Scenario]
+	if !ok {
+		return "", fmt.Errorf("docs/scenarios.md has no scenario %d, %s", r.Number, r.Title)
+	}
+	name, ok := strings.CutPrefix(r.By, "mutant ")
+	if !ok {
+		return digest(root, []string{file})
+	}
+	m, err := Find(unquoted(name))
+	if err != nil {
+		return "", err
+	}
+	return m.restsOn(root, file)
+}
+
+// RestsOn returns a digest of what a row of a test rests on: the file of the test, what a history of that name is kept in, how random histories are drawn, and the
+// files that the mutant edits.
+func (r TestRow) RestsOn(root string) (string, error) {
+	i := slices.IndexFunc(Tests(), func(t Tested) bool { return t.Name == r.Mutant })
+	if i < 0 {
+		return "", fmt.Errorf("no test has to miss the mutant %q", r.Mutant)
+	}
+	t := Tests()[i]
+	files, err := t.files(root)
+	if err != nil {
+		return "", err
+	}
+	return t.restsOn(root, files...)
+}
+
+// files are those of the test.
+func (t Tested) files(root string) (files []string, err error) {
+	name, history, _ := strings.Cut(t.Test, "/")
+	tests, err := found(root, filepath.Join(t.Package, "*_test.go"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range tests {
+		content, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			return nil, err
+		}
+		if bytes.Contains(content, []byte("\nfunc "+name+"(t *testing.T) {")) {
+			files = append(files, file)
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s has no test %s", t.Package, name)
+	}
+	var more []string
+	switch {
+	case strings.HasSuffix(history, ".json"):
+		more, err = found(root, filepath.Join(t.Package, "testdata", "*", history))
+	case SeedsOf[name] != "":
+		more, err = found(root, filepath.Join(t.Package, "internal", "schedule", "*.go"))
+	}
+	return append(files, more...), err
+}
+
+// restsOn is a digest of the files, and those that the mutant edits.
+func (m Mutant) restsOn(root string, files ...string) (string, error) {
+	for _, file := range m.Files() {
+		made, err := sources(root, file)
+		if err != nil {
+			return "", err
+		}
+		files = append(files, made...)
+	}
+	return digest(root, files)
+}
+
+// sources are what a file comes from that is edited: one of upstream's is made by patches, or lies beside them.
+func sources(root, file string) (files []string, err error) {
+	inside, ok := strings.CutPrefix(file, staging)
+	if !ok {
+		return []string{file}, nil
+	}
+	module, inside, _ := strings.Cut(inside, "/")
+	err = filepath.WalkDir(filepath.Join(root, "staging-patches", module), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".patch" {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err == nil && bytes.Contains(content, []byte("\n+++ b/"+inside+"\n")) {
+			files = append(files, filepath.Join("staging-patches", module, entry.Name()))
+		}
+		return err
+	})
+	if err != nil || len(files) > 0 {
+		return files, err
+	}
+	return found(root, filepath.Join("staging-patches", module, "_files", "*", inside))
+}
+
+// found are the files of a pattern, of which there is one at least.
+func found(root, pattern string) (files []string, err error) {
+	paths, err := filepath.Glob(filepath.Join(root, pattern))
+	if err == nil && len(paths) == 0 {
+		err = fmt.Errorf("there is no %s", pattern)
+	}
+	for _, path := range paths {
+		file, err := filepath.Rel(root, path)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file)
+	}
+	return files, err
+}
+
+// digest is short: it is to find what has changed, not who has changed it.
+func digest(root string, files []string) (string, error) {
+	slices.Sort(files)
+	sum := sha256.New()
+	for _, file := range slices.Compact(files) {
+		content, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(sum, "%s %d\n%s", filepath.ToSlash(file), len(content), content)
+	}
+	return fmt.Sprintf("%.4x", sum.Sum(nil)), nil
+}
+
+// scenarioFiles reads docs/scenarios.md, which is of the code.
+func scenarioFiles(root string) (map[Scenario]string, error) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "scenarios.md"))
+	if err != nil {
+		return nil, err
+	}
+	out := map[Scenario]string{}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, " | ")
+		s := Scenario{}
+		if len(cells) < 6 {
+			continue
+		}
+		if _, err := fmt.Sscanf(cells[0], "| %d", &s.Number); err != nil {
+			continue
+		}
+		s.Title = cells[1]
+		_, file, _ := strings.Cut(cells[5], "](../")
+		out[s] = strings.TrimSuffix(file, ")")
+	}
+	return out, nil
+}
