@@ -48,7 +48,7 @@ func composition() []Tested {
 			Old: "	metrics.Recorded(s.name)\n",
 			New: "	metrics.Recorded(s.name + owner.Name)\n",
 		}),
-		{Package: compositionTests, Test: "TestQuotaRefusesForLong/ReplicaSet", Mutant: Mutant{
+		{Package: compositionTests, Test: "TestADeletionFailsWhileWhatIsReadGoesOnChanging/ReplicaSet_nodes", Mutant: Mutant{
 			Name: "backoff", Protection: "an owner that is parked keeps its backoff", File: replicaSet,
 			Old: "	if consistencyutil.Parked(err) {\n		return true\n	}\n	if err == nil {\n",
 			New: "	if consistencyutil.Parked(err) || err == nil {\n",
