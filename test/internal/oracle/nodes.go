@@ -187,6 +187,7 @@ func nodesWronged(t *truth.Recorder, a *arrivals, deaths Deaths) []Violation {
 	if deaths.Grace > 0 {
 		alive = signs(t)
 	}
+	from := joined(t)
 	changes(t, func(before, e truth.Event) {
 		if ready := condition(before); ready == nil || ready.Status == corev1.ConditionFalse {
 			notReady[e.UID] = e.Time
@@ -194,7 +195,7 @@ func nodesWronged(t *truth.Recorder, a *arrivals, deaths Deaths) []Violation {
 		arrived := a.at(truth.Nodes, e)
 		violation := Violation{Oracle: "S2", Object: e.Name, RV: e.RV, Time: e.Time}
 		if isUnknown(e) && !isUnknown(before) {
-			silent := silence(alive[e.Name], arrived, promised+passPeriod+a.lag)
+			silent := silence(alive[e.Name], from[e.UID], arrived, promised+passPeriod+a.lag)
 			switch known := deaths.Nodes.Has(e.Name); {
 			case deaths.Grace > 0 && silent >= deaths.Grace-a.lag:
 				mayBe.Insert(e.Name)
@@ -273,10 +274,21 @@ func Late(t *truth.Recorder, bound time.Duration, until time.Time, excuses ...Pe
 	return sorted(out)
 }
 
-// silence is how long a node was silent, at most, before a time or before a sign of life that it gave within a window before that.
-func silence(signs []sign, at time.Time, window time.Duration) time.Duration {
+// joined returns when each node was made, if that was recorded.
+func joined(t *truth.Recorder) map[types.UID]time.Time {
+	out := map[types.UID]time.Time{}
+	for _, e := range t.Events(truth.Nodes) {
+		if e.Type == watch.Added && !e.Initial {
+			out[e.UID] = e.Time
+		}
+	}
+	return out
+}
+
+// silence is how long a node was silent, at most, since it joined, before a time or before a sign of life that it gave within a window before that.
+func silence(signs []sign, joined, at time.Time, window time.Duration) time.Duration {
 	longest := time.Duration(0)
-	last := time.Time{}
+	last := joined
 	for _, s := range signs {
 		if !s.recorded.Before(at) {
 			break

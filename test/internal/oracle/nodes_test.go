@@ -109,6 +109,16 @@ func TestDeaths(t *testing.T) {
 			h.idle(10)
 			h.node(watch.Modified, "dead", ready(corev1.ConditionUnknown, 0))
 		}, nil},
+		"one that has joined and never gave a sign, at once": {func(h *history) {
+			h.node(watch.Added, "n1")
+			h.idle(2)
+			h.node(watch.Modified, "n1", ready(corev1.ConditionUnknown, 0))
+		}, map[string]int{"S2 " + RuleLiveMarked: 1}},
+		"one that has joined and never gave a sign, after the grace period": {func(h *history) {
+			h.node(watch.Added, "n1")
+			h.idle(20)
+			h.node(watch.Modified, "n1", ready(corev1.ConditionUnknown, 0))
+		}, nil},
 		"another one that was not silent for long": {func(h *history) {
 			h.node(watch.Added, "n1", ready(corev1.ConditionTrue, 0))
 			h.renewed("n1")
