@@ -10,6 +10,7 @@ import (
 
 	"github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
@@ -57,7 +58,11 @@ var _ = describe(scenario{
 		seen := lateRolloutNodes
 		if err := rig.Wait(ctx, beginLimit, "the first pod to be deleted", func() (bool, error) { return r.mostDown(ds) > 0, nil }); err != nil {
 			r.violate(oracle.Violation{Oracle: "L", Rule: ruleHeldUp, Object: name, Time: time.Now(), Detail: err.Error()})
+			// Nothing has changed meanwhile that could be late.
+			_, err := r.Client.CoreV1().Pods(metav1.NamespaceDefault).Patch(ctx, "quiet-0", types.MergePatchType, []byte(`{"metadata":{"annotations":{"late":"true"}}}`), metav1.PatchOptions{})
+			gomega.Expect(err).NotTo(gomega.HaveOccurred())
 			seen = 1
+			gomega.Expect(rig.Wait(ctx, stepLimit, "an event to be late", func() (bool, error) { return fault.Stats().Touched() >= seen, nil })).To(gomega.Succeed())
 			fault.Clear()
 		}
 		r.figure("rollout began after", "%.1fs", time.Since(began).Seconds())
