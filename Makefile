@@ -103,7 +103,7 @@ protection: patch ## Prove that each protection is missed by the test that is ab
 	@MUTANTS='$(MUTANTS)' hack/test-protection.sh
 
 .PHONY: protection-age
-protection-age: ## Say which rows of docs/protection.md are older than what they rest on, oldest first, and how to make them again
+protection-age: ## Say which rows of docs/protection.md are older than what they rest on, and how to make them again
 	@go run ./test/internal/mutants/age
 
 ##@ For developers: long runs, for hours or on other clusters

@@ -92,6 +92,22 @@ func TestAnActionThatFailsOncePausesBriefly(t *testing.T) {
 	})
 }
 
+// An action that has failed for hours is tried again within minutes.
+func TestAnActionThatFailsForLongPausesForMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r refusals
+		owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+		for range 20 {
+			r.begin(owner)
+			r.note(owner, transport.Write{Method: http.MethodDelete, Resource: pods})
+			time.Sleep(10 * time.Minute)
+		}
+		r.begin(owner)
+		r.note(owner, transport.Write{Method: http.MethodDelete, Resource: pods})
+		require.Equal(t, longestActionPause, r.pauseAction(owner))
+	})
+}
+
 // A reconcile in which a deletion failed, and others succeeded after it, delays the next one by nothing; nor does it end what others before it have.
 func TestAnActionThatWasDoneAfterAllIsNotPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

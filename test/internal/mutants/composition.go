@@ -159,7 +159,7 @@ func composition() []Tested {
 			Old: "f.early && s.spares() && (",
 			New: "f.early && (",
 		}},
-		{Package: compositionTests, Test: "TestRegressions/quota-fails-while-values-wait.json", Mutant: Mutant{
+		{Package: compositionTests, Test: "TestAFinalizerThatCannotBeTakenOff/podgroups,_none,_no_event", Mutant: Mutant{
 			Name: "backoff-values", Protection: "a value that has waited does not try a write again before its queue's backoff does", File: "pkg/consistencystore/store.go",
 			Old: "if !leave {",
 			New: "if leave || !leave {", Also: "value-pause",

@@ -54,15 +54,6 @@ func (m Mutant) Apply(root string) ([]byte, error) {
 	return []byte(strings.Replace(string(content), m.Old, m.New, 1)), nil
 }
 
-// Files are those that are edited.
-func (m Mutant) Files() []string {
-	var files []string
-	for _, edit := range m.edits() {
-		files = append(files, edit.File)
-	}
-	return files
-}
-
 // edits are the mutant and all that go with it.
 func (m Mutant) edits() []Mutant {
 	if m.Also == "" {

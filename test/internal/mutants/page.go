@@ -48,8 +48,8 @@ const pageHead = `# Protections
 Each protection was taken away once, and had to be missed: by the rule that is named, in a process that went on
 running, under the fault that the scenario or test is about. A test that passes without its protection would test nothing.
 Generated from runs, which the commits are of; an edit of one or two lines that were there takes a protection away, and the
-edits are in [test/internal/mutants](../test/internal/mutants). *Rests on* is a digest of the file of the scenario or test and of those that are edited. Once one of
-them has changed, ` + "`make protection-age`" + ` says how to make the row again, and ` + "`make verify`" + ` fails until it is.
+edits are in [test/internal/mutants](../test/internal/mutants). *Rests on* is a digest of the edit, of the files that are edited, and of
+that of the scenario or test. ` + "`make protection-age`" + ` says of which rows one of these has changed since, and how to make them again.
 
 ## By scenarios on real control planes
 

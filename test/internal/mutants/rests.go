@@ -17,8 +17,8 @@ import (
 // staging is where upstream's files are once the patches are applied.
 const staging = "_output/staging/"
 
-// RestsOn returns a digest of what a row of a scenario rests on: the file of the scenario, and those that the mutant edits if it is not a gate that
-// switches the protection off. One of upstream's is made by the patches that name it. root is that of the checkout.
+// RestsOn returns a digest of what a row of a scenario rests on: the file of the scenario, and those that the mutant edits, and how, if it is not a gate
+// that switches the protection off. One of upstream's is made by the patches that name it. root is that of the checkout.
 func (r ScenarioRow) RestsOn(root string) (string, error) {
 	files, err := scenarioFiles(root)
 	if err != nil {
@@ -39,8 +39,8 @@ func (r ScenarioRow) RestsOn(root string) (string, error) {
 	return m.restsOn(root, file)
 }
 
-// RestsOn returns a digest of what a row of a test rests on: the file of the test, what a history of that name is kept in, how random histories are drawn, and the
-// files that the mutant edits.
+// RestsOn returns a digest of what a row of a test rests on: the file of the test, what a history of that name is kept in, how random histories are drawn, the files
+// that the mutant edits, and how.
 func (r TestRow) RestsOn(root string) (string, error) {
 	i := slices.IndexFunc(Tests(), func(t Tested) bool { return t.Name == r.Mutant })
 	if i < 0 {
@@ -83,16 +83,17 @@ func (t Tested) files(root string) (files []string, err error) {
 	return append(files, more...), err
 }
 
-// restsOn is a digest of the files, and those that the mutant edits.
+// restsOn is a digest of the files, of those that the mutant edits, and of the edits.
 func (m Mutant) restsOn(root string, files ...string) (string, error) {
-	for _, file := range m.Files() {
-		made, err := sources(root, file)
+	edits := m.edits()
+	for _, edit := range edits {
+		made, err := sources(root, edit.File)
 		if err != nil {
 			return "", err
 		}
 		files = append(files, made...)
 	}
-	return digest(root, files)
+	return digest(root, files, edits...)
 }
 
 // sources are what a file comes from that is edited: one of upstream's is made by patches, or lies beside them.
@@ -134,10 +135,13 @@ func found(root, pattern string) (files []string, err error) {
 	return files, err
 }
 
-// digest is short: it is to find what has changed, not who has changed it.
-func digest(root string, files []string) (string, error) {
+// digest is short: it is to find what has changed by mistake.
+func digest(root string, files []string, edits ...Mutant) (string, error) {
 	slices.Sort(files)
 	sum := sha256.New()
+	for _, edit := range edits {
+		fmt.Fprintf(sum, "%q %q %q\n", edit.File, edit.Old, edit.New)
+	}
 	for _, file := range slices.Compact(files) {
 		content, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {

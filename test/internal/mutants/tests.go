@@ -346,7 +346,7 @@ var tested = []Tested{
 			Old: ", of.pause(), longestActionPause)",
 			New: ", of.pause(), longestPause)",
 		},
-		Package: "test/composition", Test: "TestADeletionThatFailedWaits",
+		Package: "pkg/consistencystore", Test: "TestAnActionThatFailsForLongPausesForMinutes",
 	},
 	{
 		Mutant: Mutant{
