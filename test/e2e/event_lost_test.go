@@ -23,7 +23,7 @@ import (
 //conformance:kep-5647 Story 3: no disruptive action on a stale read: live reads or proofs come first, not of leases alone
 var _ = describe(scenario{
 	number: 27, title: "the event that a NoExecute taint was taken off is lost, later ones come", label: ordinary,
-	hurts: rig.U1, rules: []string{oracle.RuleUnjustified}, mutants: []without{{"taint-guard", oracle.RuleUnjustified}},
+	hurts: rig.U1, rules: []string{oracle.RuleUnjustified}, mutants: []without{{"taint-guard-lost", oracle.RuleUnjustified}},
 	incidents: []string{"etcd-20655", "etcd-20221"},
 	options:   rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 2}}}, idle: true,
 	timeout: 4 * time.Minute,

@@ -346,6 +346,11 @@ func (v version) compare(w version) int {
 		New: "	return nil", Also: "precondition",
 	},
 	{
+		Name: "taint-guard-lost", Protection: "an eviction is judged again when it is due, also if no relist has brought what a watch has lost", File: "pkg/wiring/monitor.go",
+		Old: "n := w.watches.Relist(gvr.GroupResource(), time.Now())",
+		New: "n := w.watches.Relist(schema.GroupResource{}, time.Now())", Also: "taint-guard",
+	},
+	{
 		Name: "device-taint-guard", Protection: "an eviction for a device's taint is judged again when it is due, by the server's state", File: "pkg/consistencystore/tainteviction.go",
 		Old: "	return guarded(s, evictionguard.NewDeviceTaintGuard(ctx, s.evictionOptions(), evictor))",
 		New: "	return nil",
