@@ -76,7 +76,8 @@ type pace struct {
 	mu           sync.Mutex
 	rate, tokens float64
 	at           time.Time
-	// sharedAt is when the last shared turn was given out, sharedEvery how often there is to be one.
+	// sharedAt is when the last shared turn was given out, sharedEvery how long after it the next may come while less is saved than
+	// the floor of shared.
 	sharedAt    time.Time
 	sharedEvery time.Duration
 }

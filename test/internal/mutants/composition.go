@@ -184,11 +184,7 @@ func composition() []Tested {
 			Old: "|| l.queue.NumRequeues(key) == 0)",
 			New: "|| l.queue.NumRequeues(key) >= 0)",
 		}},
-		{Package: compositionTests, Test: "TestRegressions/lost-deletion.json", Mutant: Mutant{
-			Name: "relist-lost", Protection: "the informer of a cache that lacks what it has passed relists", File: "pkg/wiring/monitor.go",
-			Old: "n := w.watches.Relist(gvr.GroupResource(), time.Now())",
-			New: "n := w.watches.Relist(schema.GroupResource{}, time.Now())",
-		}},
+		{Package: compositionTests, Test: "TestRegressions/lost-deletion.json", Mutant: relistLost},
 		{Package: compositionTests, Test: "TestDeletionBehindLateEvents/ReplicaSet,_pods", Mutant: mustFind("stale-read")},
 		{Package: compositionTests, Test: "TestDeletionBehindLateEvents/more_pods_than_are_read", Mutant: Mutant{
 			Name: "caught-up", Protection: "a cache that lags all the time does for what it had when a deletion was put off", File: "pkg/consistencystore/prove.go",

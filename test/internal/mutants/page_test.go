@@ -102,3 +102,19 @@ func TestRowsRestOnFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, files, "staging-patches/kubernetes/0004-consistency-provider.patch")
 }
+
+// Whatever a row rests on changes its digest: a file, or the edit.
+func TestDigest(t *testing.T) {
+	dir, seen := t.TempDir(), map[string]bool{}
+	for _, content := range []string{"one", "two"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), []byte(content), 0o644))
+		for _, edit := range []Mutant{{Old: "a", New: "b"}, {Old: "a", New: "c"}} {
+			sum, err := digest(dir, []string{"file", "file"}, edit)
+			require.NoError(t, err)
+			seen[sum] = true
+		}
+	}
+	require.Len(t, seen, 4)
+	_, err := digest(dir, []string{"gone"})
+	require.Error(t, err)
+}

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,18 +56,8 @@ func (r TestRow) RestsOn(root string) (string, error) {
 // files are those of the test.
 func (t Tested) files(root string) (files []string, err error) {
 	name, history, _ := strings.Cut(t.Test, "/")
-	tests, err := found(root, filepath.Join(t.Package, "*_test.go"))
-	if err != nil {
+	if files, err = containing(root, filepath.Join(t.Package, "*_test.go"), "\nfunc "+name+"(t *testing.T) {"); err != nil {
 		return nil, err
-	}
-	for _, file := range tests {
-		content, err := os.ReadFile(filepath.Join(root, file))
-		if err != nil {
-			return nil, err
-		}
-		if bytes.Contains(content, []byte("\nfunc "+name+"(t *testing.T) {")) {
-			files = append(files, file)
-		}
 	}
 	if len(files) == 0 {
 		return nil, fmt.Errorf("%s has no test %s", t.Package, name)
@@ -103,20 +92,29 @@ func sources(root, file string) (files []string, err error) {
 		return []string{file}, nil
 	}
 	module, inside, _ := strings.Cut(inside, "/")
-	err = filepath.WalkDir(filepath.Join(root, "staging-patches", module), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(path) != ".patch" {
-			return err
-		}
-		content, err := os.ReadFile(path)
-		if err == nil && bytes.Contains(content, []byte("\n+++ b/"+inside+"\n")) {
-			files = append(files, filepath.Join("staging-patches", module, entry.Name()))
-		}
-		return err
-	})
+	files, err = containing(root, filepath.Join("staging-patches", module, "*.patch"), "\n+++ b/"+inside+"\n")
 	if err != nil || len(files) > 0 {
 		return files, err
 	}
 	return found(root, filepath.Join("staging-patches", module, "_files", "*", inside))
+}
+
+// containing are the files of a pattern that have a text in them.
+func containing(root, pattern, text string) (files []string, err error) {
+	all, err := found(root, pattern)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range all {
+		content, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			return nil, err
+		}
+		if bytes.Contains(content, []byte(text)) {
+			files = append(files, file)
+		}
+	}
+	return files, nil
 }
 
 // found are the files of a pattern, of which there is one at least.
