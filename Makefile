@@ -102,10 +102,6 @@ e2e-protection: build ## Prove that each scenario fails without its protection; 
 protection: patch ## Prove that each protection is missed by the test that is about it; writes docs/protection.md (MUTANTS='backoff read-again')
 	@MUTANTS='$(MUTANTS)' hack/test-protection.sh
 
-.PHONY: protection-age
-protection-age: ## Say which rows of docs/protection.md are older than what they rest on, and how to make them again
-	@go run ./test/internal/mutants/age
-
 ##@ For developers: long runs, for hours or on other clusters
 
 .PHONY: e2e-long

@@ -311,6 +311,7 @@ func (v version) compare(w version) int {
 	case v.lo == bigLo || w.lo == bigLo:
 		return 0
 `,
+		Also: "suspect-write",
 	},
 	{
 		Name: "metered", Protection: "versions that cannot be compared are counted", File: "pkg/metrics/metrics.go",

@@ -49,7 +49,8 @@ Each protection was taken away once, and had to be missed: by the rule that is n
 running, under the fault that the scenario or test is about. A test that passes without its protection would test nothing.
 Generated from runs, which the commits are of; an edit of one or two lines that were there takes a protection away, and the
 edits are in [test/internal/mutants](../test/internal/mutants). *Rests on* is a digest of the edit, of the files that are edited, and of
-that of the scenario or test. ` + "`make protection-age`" + ` says of which rows one of these has changed since, and how to make them again.
+that of the scenario or test; comments in Go code do not count. ` + "`hack/verify-protection.sh`" + `, a part of ` + "`make verify`" + `, fails if one of these has changed
+since, and says of which rows, and how to make them again.
 
 ## By scenarios on real control planes
 

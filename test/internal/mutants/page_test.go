@@ -118,3 +118,18 @@ func TestDigest(t *testing.T) {
 	_, err := digest(dir, []string{"gone"})
 	require.Error(t, err)
 }
+
+func TestCommentsDoNotCountInADigest(t *testing.T) {
+	dir := t.TempDir()
+	of := func(name, content string) string {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
+		sum, err := digest(dir, []string{name})
+		require.NoError(t, err)
+		return sum
+	}
+	const code = "package p\n\nvar a = 1 // one\n"
+	require.Equal(t, of("a.go", code), of("a.go", "// Package p.\npackage p\n\n/* two */ var  a=1;"))
+	require.NotEqual(t, of("a.go", code), of("a.go", "package p\n\nvar a = 2 // one\n"))
+	require.NotEqual(t, of("a.go", code), of("a.go", "package p\n\nvar a = `1` // one\n"))
+	require.NotEqual(t, of("a.patch", code), of("a.patch", "package p\n\nvar a = 1\n"), "no Go code")
+}

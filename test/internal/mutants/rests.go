@@ -7,6 +7,9 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"go/scanner"
+	"go/token"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,7 +136,7 @@ func found(root, pattern string) (files []string, err error) {
 	return files, err
 }
 
-// digest is short: it is to find what has changed by mistake.
+// digest is short: it is to find what has changed by mistake. Comments and the form of Go code do not count.
 func digest(root string, files []string, edits ...Mutant) (string, error) {
 	slices.Sort(files)
 	sum := sha256.New()
@@ -145,9 +148,30 @@ func digest(root string, files []string, edits ...Mutant) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(sum, "%s %d\n%s", filepath.ToSlash(file), len(content), content)
+		fmt.Fprintf(sum, "%q\n", filepath.ToSlash(file))
+		if filepath.Ext(file) == ".go" {
+			writeCode(sum, content)
+		} else {
+			fmt.Fprintf(sum, "%q\n", content)
+		}
 	}
 	return fmt.Sprintf("%.4x", sum.Sum(nil)), nil
+}
+
+// writeCode writes the tokens of Go code, without comments.
+func writeCode(w io.Writer, content []byte) {
+	var s scanner.Scanner
+	s.Init(token.NewFileSet().AddFile("", -1, len(content)), content, nil, 0)
+	for {
+		_, tok, literal := s.Scan()
+		if tok == token.EOF {
+			return
+		}
+		if tok == token.SEMICOLON {
+			literal = "" // It says whether the semicolon was written.
+		}
+		fmt.Fprintf(w, "%s %q\n", tok, literal)
+	}
 }
 
 // scenarioFiles reads docs/scenarios.md, which is of the code.

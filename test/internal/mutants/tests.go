@@ -150,6 +150,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "suspect-write", Protection: "a write whose version the cache had before it was sent waits for a fence", File: "pkg/rvtracker/controller.go",
+			Old: "suspect = t.opts.Fencer != nil && sent.suspect(v)",
+			New: "suspect = t.opts.Fencer != nil && sent.suspect(v) && false",
+		},
+		Package: "pkg/rvtracker", Test: "TestASuspectWriteWaitsForAFence",
+	},
+	{
+		Mutant: Mutant{
 			Name: "no-op-update", Protection: "an update that changes nothing is no write", File: "pkg/consistencystore/store.go",
 			Old: "if sent.Suspect(answer.ResourceVersion) && s.holds(resource, answer) {",
 			New: "if sent.Suspect(answer.ResourceVersion) && s.holds(resource, answer) && false {",

@@ -1,8 +1,8 @@
 // Copyright The Fresh KCM Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command age says which rows of docs/protection.md were made before what they rest on was changed, each with the command that makes it again. What else
-// has changed of the product it does not look at.
+// Command age says which rows of docs/protection.md were made before what they rest on was changed, each with the command that makes it again, and fails if there is
+// one. What else has changed of the product it does not look at.
 package main
 
 import (
@@ -25,6 +25,9 @@ func main() {
 		fmt.Println(line)
 	}
 	fmt.Printf("%d of %d rows of %s are older than what they rest on\n", len(old), all, page)
+	if len(old) > 0 {
+		os.Exit(1)
+	}
 }
 
 // row is one of the page.
