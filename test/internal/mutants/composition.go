@@ -16,6 +16,13 @@ const (
 // SeedsOf is the variable that says how many seeds a test of random histories runs.
 var SeedsOf = map[string]string{RandomHistories: "SEEDS", collections: "COLLECTOR_SEEDS"}
 
+// parkedReplicaSet is finding A1.
+var parkedReplicaSet = Mutant{
+	Name: "backoff", Protection: "an owner that is parked keeps its backoff", File: replicaSet,
+	Old: "	if consistencyutil.Parked(err) {\n		return true\n	}\n	if err == nil {\n",
+	New: "	if consistencyutil.Parked(err) || err == nil {\n",
+}
+
 // mustFind is Find for a mutant that is there.
 func mustFind(name string) Mutant {
 	m, err := Find(name)
@@ -48,11 +55,11 @@ func composition() []Tested {
 			Old: "	metrics.Recorded(s.name)\n",
 			New: "	metrics.Recorded(s.name + owner.Name)\n",
 		}),
-		{Package: compositionTests, Test: "TestADeletionFailsWhileWhatIsReadGoesOnChanging/ReplicaSet_nodes", Mutant: Mutant{
-			Name: "backoff", Protection: "an owner that is parked keeps its backoff", File: replicaSet,
-			Old: "	if consistencyutil.Parked(err) {\n		return true\n	}\n	if err == nil {\n",
-			New: "	if consistencyutil.Parked(err) || err == nil {\n",
-		}},
+		{Package: compositionTests, Test: "TestADeletionFailsWhileWhatIsReadGoesOnChanging/ReplicaSet_nodes", Mutant: parkedReplicaSet},
+		random("requests", Mutant{
+			Name: "backoff-of-refused", Protection: "an owner whose refused writes are waited for keeps its backoff", File: replicaSet,
+			Old: parkedReplicaSet.Old, New: parkedReplicaSet.New, Also: "not-admitted",
+		}),
 		random("p99", Mutant{
 			Name: "cost-check", Protection: "the check of an owner that waits for nothing takes no time", File: store,
 			Old: "	s.refusals.begin(owner)\n	s.proveAhead(owner)\n",
