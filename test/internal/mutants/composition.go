@@ -70,6 +70,11 @@ func composition() []Tested {
 			Old: "	if f != nil && f.overload && builtIn(t.r.gvr) {",
 			New: "	if f != nil && f.reason == reasonThrottled {",
 		}),
+		random("deletion latency", Mutant{
+			Name: "prove-ahead", Protection: "what could not be proven of a view is proven before the next one is taken", File: "pkg/consistencystore/ahead.go",
+			Old: "	s.ahead[owner] = &ahead{resources: resources, asOf: asOf}\n",
+			New: "	_ = &ahead{resources: resources, asOf: asOf}\n",
+		}),
 		random("node", Mutant{
 			Name: "heartbeat", Protection: "a renewTime that goes back is a heartbeat, too", File: "pkg/nodebreaker/heartbeat.go",
 			Old: "|| !saved.Spec.RenewTime.Equal(lease.Spec.RenewTime)",

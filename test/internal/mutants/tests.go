@@ -60,14 +60,6 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "prove-ahead", Protection: "what could not be proven of a view is proven before the next one is taken", File: "pkg/consistencystore/ahead.go",
-			Old: "	s.ahead[owner] = &ahead{resources: resources, asOf: asOf}\n",
-			New: "	_ = &ahead{resources: resources, asOf: asOf}\n",
-		},
-		Package: "pkg/consistencystore", Test: "TestASlowProofIsNotForMuchLater",
-	},
-	{
-		Mutant: Mutant{
 			Name: "go-on", Protection: "deletions go on as upstream's where nothing can ever be proven", File: "pkg/consistencystore/prove.go",
 			Old: "return now.Sub(since) >= goOnAfter",
 			New: "return now.Sub(since) < 0",
