@@ -85,8 +85,9 @@ func TestProtectionPage(t *testing.T) {
 	}
 	page, err := mutants.ReadPage("../../docs/protection.md")
 	require.NoError(t, err)
-	have := map[mutants.Scenario]map[string]mutants.ScenarioRow{}
+	have, shown := map[mutants.Scenario]map[string]mutants.ScenarioRow{}, map[int]bool{}
 	for _, row := range page.Scenarios() {
+		shown[row.Number] = true
 		if have[row.Scenario] == nil {
 			have[row.Scenario] = map[string]mutants.ScenarioRow{}
 		}
@@ -94,6 +95,9 @@ func TestProtectionPage(t *testing.T) {
 	}
 	for _, s := range indexed {
 		key := mutants.Scenario{Number: s.number, Title: s.title}
+		if !shown[s.number] {
+			t.Errorf("docs/protection.md has no row of scenario %d", s.number)
+		}
 		for _, v := range s.unprotected() {
 			if v.arm == rig.P && v.mutant == "" {
 				continue

@@ -54,8 +54,8 @@ since, and says of which rows, and how to make them again.
 
 ## By scenarios on real control planes
 
-` + "`make e2e-protection`" + ` runs every scenario of the ordinary run, and those long ones that are about a protection of their own, once
-with all protections, once with the gates off, and once without each protection that it is about.
+` + "`make e2e-protection`" + ` runs each scenario once with all protections, once with the gates off if stock goes wrong, and once without each protection that it is about. A long scenario
+that is not here is another form of one of its number.
 
 `
 
