@@ -32,7 +32,7 @@ const (
 // No byte passes between the KCM and the apiserver for 5 min. That is not the caches' fault, so none may be called
 // stalled without proof, but none may be called fresh either; and all come back without a restart.
 var _ = describe(scenario{
-	number: 13, title: "black-holed for 5 min: every cache's age is told, and all are fresh again", label: long, gate: gates.MonitorInformerStaleness,
+	number: 13, title: "black-holed for 5 min: every cache's age is told, and all are fresh again", label: long, gate: gates.MonitorInformerStaleness, mutants: []without{{"age", ruleDishonest}},
 	options: rig.Options{
 		Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 20}},
 		KCMArgs: []string{"--leader-elect-lease-duration=400s", "--leader-elect-renew-deadline=390s", "--leader-elect-retry-period=2s"},
