@@ -65,8 +65,8 @@ func (r *run) told(ctx context.Context, resource schema.GroupResource) {
 	})
 }
 
-// sharedWatch returns the watch stream that feeds the controllers' caches of a resource. The garbage
-// collector has one more, of metadata; the proxy does not tell the two apart, the audit log does.
+// sharedWatch returns the watch stream that feeds the controllers' caches of a resource. A proof of the
+// KCM may watch it, too; the proxy does not tell the two apart, the audit log does.
 func (r *run) sharedWatch(resource schema.GroupResource) (rv string, at time.Time, err error) {
 	var opened time.Time
 	events, err := r.Audit()

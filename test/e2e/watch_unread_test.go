@@ -23,7 +23,7 @@ import (
 
 const (
 	// pressedNodes pods, of several events each, of which each has the bulk: a few events fill the window of a stream, and the rest the apiserver's buffers for a
-	// watcher. These count events: with half of the nodes, or a quarter of the bulk, too few were left for them in most runs.
+	// watcher. These count events: with 50 nodes too few were left for them in both runs of a day, and with a quarter of the bulk in most.
 	pressedNodes = 100
 	bulk         = 64 << 10
 	// pressedFor is how long nobody reads, which is time for the apiserver to give the watcher up, and for

@@ -16,7 +16,7 @@ const (
 // SeedsOf is the variable that says how many seeds a test of random histories runs.
 var SeedsOf = map[string]string{RandomHistories: "SEEDS", collections: "COLLECTOR_SEEDS"}
 
-// parkedReplicaSet is finding A1.
+// parkedReplicaSet has the queue of ReplicaSets forget how often one has failed as soon as it waits.
 var parkedReplicaSet = Mutant{
 	Name: "backoff", Protection: "an owner that is parked keeps its backoff", File: replicaSet,
 	Old: "	if consistencyutil.Parked(err) {\n		return true\n	}\n	if err == nil {\n",
