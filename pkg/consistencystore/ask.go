@@ -5,6 +5,7 @@ package consistencystore
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -104,15 +105,20 @@ func (s *Store) slowProof(owner types.NamespacedName, began time.Time) *putOff {
 	return r
 }
 
-// proven forgets the owner's wait.
-func (s *Store) proven(owner types.NamespacedName) {
+// proven forgets that the action waits, and the owner's wait, unless another action of it waits, too.
+func (s *Store) proven(owner types.NamespacedName, action string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.putOffs, owner)
 	delete(s.ahead, owner)
 	delete(s.statuses, owner)
-	if r := s.held.actionOf(owner); r != nil {
+	r := s.waitOf(owner)
+	if r == nil {
+		return
+	}
+	s.held.change(func() { r.asOf = time.Time{} })
+	maps.DeleteFunc(r.wanted, func(w want, _ time.Time) bool { return w.action == action })
+	if len(r.wanted) == 0 {
+		delete(s.putOffs, owner)
 		r.forgotten = true
-		s.held.change(func() { r.asOf = time.Time{} })
 	}
 }

@@ -208,6 +208,50 @@ func TestTheLogTellsOnceOfManyThatGoOn(t *testing.T) {
 	})
 }
 
+// An owner that deletes for two reasons, each depending on other caches, waits for each by itself: a proof for one says nothing of the other, and does not have it wait
+// anew.
+func TestAProofForOneActionLeavesTheWaitOfAnother(t *testing.T) {
+	for name, prover := range map[string]Prover{
+		"stale": &staleOnceKnown{verdicts{of: map[schema.GroupResource]freshness.Proof{nodes: fresh, pods: stale}}},
+		"slow":  &slowOnceKnown{staleOnceKnown{verdicts{of: map[schema.GroupResource]freshness.Proof{nodes: fresh}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				reached := version("5")
+				store := passStore(t.Context(), prover, map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: &reached, pods: &reached})
+				prove := func(resources ...schema.GroupResource) error {
+					ctx := consistency.WithOwner(t.Context(), store, types.NamespacedName{Namespace: "ns", Name: "owner"}, "uid")
+					return consistency.ProveFresh(ctx, store, resources...)
+				}
+				require.Error(t, prove(nodes, pods))
+				require.Error(t, prove(pods), "another action, in the same wait")
+				time.Sleep(time.Minute / 4) // The wait ends.
+				require.NoError(t, prove(nodes, pods), "the cache has what the server had when it was put off")
+				require.NoError(t, prove(pods), "that was put off then, too")
+				require.Error(t, prove(pods), "the next waits anew")
+				require.Error(t, prove(nodes, pods))
+				time.Sleep(time.Minute) // The wait ends.
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// slowOnceKnown is a server of which the proofs of pods come after two seconds, and are of no use then. What it had ten seconds ago is proven.
+type slowOnceKnown struct{ staleOnceKnown }
+
+func (*slowOnceKnown) Known(schema.GroupResource) (freshness.Proof, bool) {
+	return freshness.Proof{Outcome: freshness.Proven, ResourceVersion: "5", At: time.Now().Add(-10 * time.Second)}, true
+}
+
+func (s *slowOnceKnown) Prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
+	if resource == pods {
+		time.Sleep(2 * promptly)
+		return down
+	}
+	return s.staleOnceKnown.Prove(ctx, resource, asOf)
+}
+
 // version is a cache at a resource version.
 type version string
 

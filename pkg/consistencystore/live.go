@@ -27,13 +27,19 @@ import (
 const (
 	// sharedFirst is how long to wait for the shared proof before a live read: the time in which a busy cache passes a fence.
 	sharedFirst = 30 * time.Millisecond
-	// liveRate and liveBurst limit the live reads. Many deletions at once make a cache busy.
+	// sharedFirstOfMany is that for an owner of many objects, whose read costs more than a proof that comes a little later.
+	sharedFirstOfMany = 200 * time.Millisecond
+	// liveRate and liveBurst limit the live reads of few objects. Many deletions at once make a cache busy.
 	liveRate  = rate.Limit(5)
 	liveBurst = 20
+	// manyRate and manyBurst limit those of many, so that none takes anything from the others.
+	manyRate  = rate.Limit(0.5)
+	manyBurst = 4
 	// liveTimeout bounds a read.
 	liveTimeout = 5 * time.Second
-	// fewOwned is the largest number of an owner's pods, or ReplicaSets, that is read.
-	fewOwned = 100
+	// fewOwned is how many pods, or ReplicaSets, of an owner are few; more than manyOwned are not read.
+	fewOwned  = 100
+	manyOwned = 5000
 	// outdatedFor is for how long an object of a cache counts as outdated that a live read has shown to be so. The server never has that version
 	// again, unless etcd is restored.
 	outdatedFor = time.Minute
@@ -45,8 +51,9 @@ type Live struct {
 	client  metadata.Interface
 	version func(schema.GroupResource) (schema.GroupVersionResource, bool)
 	// few reports whether a cache has so few objects that its proof is fast.
-	few    func(schema.GroupResource) bool
-	budget *livereads.Budget
+	few func(schema.GroupResource) bool
+	// budget is for reads of few objects, and forMany for those of many.
+	budget, forMany *livereads.Budget
 	// outdated has, by readFor, an object of a cache that a live read has shown to be outdated: another read is no use before the cache
 	// has another version of it.
 	outdated *utilcache.Expiring
@@ -73,7 +80,8 @@ func NewLive(config *rest.Config, version func(schema.GroupResource) (schema.Gro
 	if err != nil {
 		return nil, fmt.Errorf("making the client of live reads: %w", err)
 	}
-	return &Live{client: client, version: version, few: few, budget: livereads.NewBudget(liveRate, liveBurst), outdated: utilcache.NewExpiring()}, nil
+	return &Live{client: client, version: version, few: few, budget: livereads.NewBudget(liveRate, liveBurst), forMany: livereads.NewBudget(manyRate, manyBurst),
+		outdated: utilcache.NewExpiring()}, nil
 }
 
 // readable reports whether a live read can show what the reconcile has read of the resource.
@@ -82,7 +90,13 @@ func (v *view) readable(resource schema.GroupResource) bool {
 		return false
 	}
 	owned := v.owned[resource]
-	return resource == v.own.resource || owned != nil && v.own.selector != nil && owned.number <= fewOwned
+	return resource == v.own.resource || owned != nil && v.own.selector != nil && owned.number <= manyOwned
+}
+
+// many reports whether a live read of the resource is one of many objects.
+func (v *view) many(resource schema.GroupResource) bool {
+	owned := v.owned[resource]
+	return owned != nil && owned.number > fewOwned
 }
 
 // shows reports whether the server has the owner, or what it controls, at the versions that the reconcile has read. It also returns
@@ -104,7 +118,7 @@ func (l *Live) showsOwner(ctx context.Context, by readFor, own *ownObject, clien
 		return false
 	}
 	// By default kube-controller-manager may list what it watches, but not get it.
-	list, err := l.list(ctx, by, client, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, own.name).String()})
+	list, err := list(ctx, l.budget, by, client, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, own.name).String()})
 	if err != nil {
 		return false
 	}
@@ -124,7 +138,7 @@ func (l *Live) showsOwned(ctx context.Context, by readFor, own *ownObject, owned
 	if err != nil {
 		return false
 	}
-	list, err := l.list(ctx, by, client, metav1.ListOptions{LabelSelector: selector.String()})
+	list, err := list(ctx, l.budgetOf(owned), by, client, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
 		return false
 	}
@@ -135,9 +149,17 @@ func (l *Live) showsOwned(ctx context.Context, by readFor, own *ownObject, owned
 	return equal && owned.unchanged() // In this order: what was compared is what the reconcile has read.
 }
 
+// budgetOf is the budget for a read of these objects.
+func (l *Live) budgetOf(owned *owned) *livereads.Budget {
+	if owned.number > fewOwned {
+		return l.forMany
+	}
+	return l.budget
+}
+
 // list makes a read, unless the budget is spent or such reads pause.
-func (l *Live) list(ctx context.Context, by readFor, client metadata.ResourceInterface, opts metav1.ListOptions) (list *metav1.PartialObjectMetadataList, err error) {
-	err = l.budget.Try(ctx, by.controller, by.resource, liveTimeout, func(ctx context.Context) (err error) {
+func list(ctx context.Context, budget *livereads.Budget, by readFor, client metadata.ResourceInterface, opts metav1.ListOptions) (list *metav1.PartialObjectMetadataList, err error) {
+	err = budget.Try(ctx, by.controller, by.resource, liveTimeout, func(ctx context.Context) (err error) {
 		list, err = client.List(ctx, opts)
 		return err
 	})
@@ -146,8 +168,8 @@ func (l *Live) list(ctx context.Context, by readFor, client metadata.ResourceInt
 
 // inVain reports whether a live read of one resource is not enough, because those of another on which the deletion depends fail.
 func (l *Live) inVain(controller string, v *view) bool {
-	for resource := range v.owned {
-		if l.budget.Pauses(controller, resource) {
+	for resource, owned := range v.owned {
+		if l.budgetOf(owned).Pauses(controller, resource) {
 			return true
 		}
 	}
@@ -172,7 +194,11 @@ func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupR
 	go func() { proofs <- s.prover.Prove(ctx, resource, asOf) }()
 	var first <-chan time.Time // nil: the proof is not slow
 	if !s.live.few(resource) {
-		timer := time.NewTimer(sharedFirst)
+		wait := sharedFirst
+		if v.many(resource) {
+			wait = sharedFirstOfMany
+		}
+		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		first = timer.C
 	}

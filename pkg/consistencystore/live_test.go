@@ -4,6 +4,7 @@
 package consistencystore
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -47,7 +48,7 @@ func newLive(t *testing.T, budget int, few bool, objects ...runtime.Object) (*Li
 		served = append(served, serve(t, o))
 	}
 	client := metadatafake.NewSimpleMetadataClient(metadataScheme(t), served...)
-	return &Live{client: client, budget: livereads.NewBudget(0.01, budget), outdated: utilcache.NewExpiring(),
+	return &Live{client: client, budget: livereads.NewBudget(0.01, budget), forMany: livereads.NewBudget(0.01, budget), outdated: utilcache.NewExpiring(),
 		version: func(r schema.GroupResource) (schema.GroupVersionResource, bool) { return r.WithVersion("v1"), true },
 		few:     func(schema.GroupResource) bool { return few }}, client
 }
@@ -66,6 +67,7 @@ func TestADeletionDoesNotWaitForTheProofOfALargeQuietCache(t *testing.T) {
 		objects int
 		served  []runtime.Object
 		budget  int
+		more    int // pods of the set
 		takes   time.Duration
 	}{
 		"as read":              {objects: 200, budget: 2, takes: sharedFirst},
@@ -75,6 +77,8 @@ func TestADeletionDoesNotWaitForTheProofOfALargeQuietCache(t *testing.T) {
 		"a pod has come":       {objects: 200, budget: 2, served: []runtime.Object{labelled(aPod("4", "40", "a"))}, takes: slow},
 		"others' pods":         {objects: 200, budget: 2, served: []runtime.Object{labelled(aPod("4", "40", "b"))}, takes: sharedFirst},
 		"no budget":            {objects: 200, budget: 1, takes: slow},
+		"many pods":            {objects: 200, budget: 1, more: fewOwned, takes: sharedFirstOfMany},
+		"too many pods":        {objects: 200, budget: 2, more: manyOwned, takes: slow},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -87,6 +91,11 @@ func TestADeletionDoesNotWaitForTheProofOfALargeQuietCache(t *testing.T) {
 				}
 				for _, pod := range []*v1.Pod{aPod("1", "11", "a"), aPod("2", "20", "a")} {
 					require.NoError(t, c.pods.Update(labelled(pod)))
+				}
+				for i := range tc.more {
+					pod := labelled(aPod(fmt.Sprint("more-", i), "15", "a"))
+					require.NoError(t, c.pods.Add(pod))
+					has[pod.Name] = pod
 				}
 				store.live, _ = newLive(t, tc.budget, tc.objects <= 100, slices.Collect(maps.Values(has))...)
 				c.takes = slow

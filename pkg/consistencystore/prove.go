@@ -76,7 +76,9 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 	}
 	began.turn <- struct{}{}
 	defer func() { <-began.turn }()
+	action := fmt.Sprint(resources)
 	if began.unproven != nil {
+		s.waitsToo(owner, action, resources)
 		return began.unproven
 	}
 	early := s.provenAhead(owner.Name)
@@ -109,7 +111,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		if !slow && s.goOn(ctx, resource, proof) {
 			continue
 		}
-		if proof.Outcome == freshness.Stale && s.caughtUp(owner, began, resource) {
+		if (slow || proof.Outcome == freshness.Stale) && s.caughtUp(owner, began, want{action, resource}) {
 			s.tell(ctx, "A cache keeps lagging: the disruptive action goes on, because the cache has all that the server had when the action was put off", owner.Name, resource, proof)
 			continue
 		}
@@ -117,7 +119,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		switch {
 		case slow:
 			s.wasSlow()
-			s.await(ctx, owner.Name, &putOff{uid: owner.UID, hold: hold{resource: resource, proof: proof, asOf: asOf[resource]}, counted: began.counted}, func() (proven bool) {
+			s.await(ctx, owner.Name, &putOff{uid: owner.UID, wants: want{action, resource}, hold: hold{resource: resource, proof: proof, asOf: asOf[resource]}, counted: began.counted}, func() (proven bool) {
 				if proven = rest(); proven {
 					s.proveNextAhead(owner.Name, resources, asOf) // The owner may have to queue for longer than the proofs are valid.
 				} else if late, stale := s.shownStale(resource); stale {
@@ -137,7 +139,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 			s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
 			s.wakeAgain(owner.Name)
 		default:
-			s.retry(ctx, owner, resource, proof)
+			s.retry(ctx, owner, want{action, resource}, proof)
 		}
 		s.reportPutOff(owner)
 		began.unproven = &UnprovenError{Owner: owner.Name, Proof: proof, parked: true, again: proof.Fresh() && early == nil}
@@ -153,7 +155,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 	for _, resource := range resources {
 		began.proven[resource] = true
 	}
-	s.proven(owner.Name)
+	s.proven(owner.Name, action)
 	return nil
 }
 
@@ -182,22 +184,26 @@ func (s *Store) goOn(ctx context.Context, resource schema.GroupResource, proof f
 	return now.Sub(since) >= goOnAfter
 }
 
-// caughtUp reports whether what was read has all that the server had when an action of this owner was first put off because the cache was stale. A cache that
-// lags all the time, and whose collection changes all the time, is never proven for a later moment. Where what the owner reads of it can be read from the
-// server instead, that is given lagLimit.
-func (s *Store) caughtUp(owner consistency.Owner, began *view, resource schema.GroupResource) bool {
+// caughtUp reports whether what was read has all that the server had when this action of this owner was first put off because the cache was stale, or its proof
+// slow. A cache that lags all the time, and whose collection changes all the time, is never proven for a later moment. Where what the owner reads of it is little,
+// and can be read from the server instead, that is given lagLimit.
+func (s *Store) caughtUp(owner consistency.Owner, began *view, wants want) bool {
 	s.mu.Lock()
-	r := s.putOffs[owner.Name]
+	r := s.waitOf(owner.Name)
+	if r == nil || r.uid != owner.UID || !r.ended.IsZero() && began.at.Sub(r.ended) > sameWait {
+		s.mu.Unlock()
+		return false
+	}
+	since, wanted := r.wanted[wants]
 	s.mu.Unlock()
-	if r == nil || r.uid != owner.UID || began.at.Sub(r.ended) > sameWait {
+	if !wanted || s.live != nil && began.readable(wants.resource) && !began.many(wants.resource) && began.at.Sub(since) < lagLimit {
 		return false
 	}
-	since, stale := r.stale[resource]
-	if !stale || s.live != nil && began.readable(resource) && began.at.Sub(since) < lagLimit {
-		return false
+	known, ok := began.known[wants.resource] // The newest proof may be of a moment after the view.
+	if !ok || known.At.Before(since) {
+		known, ok = s.prover.Known(wants.resource)
 	}
-	known, ok := s.prover.Known(resource)
-	return ok && !known.At.Before(since) && began.shows(resource, known)
+	return ok && !known.At.Before(since) && began.shows(wants.resource, known)
 }
 
 // provable notes that a resource can be proven.

@@ -6,6 +6,7 @@ package consistencystore
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,8 +33,10 @@ type putOff struct {
 	ended time.Time
 	// counted are the objects from which the value was computed, if they are to be proven as of that moment.
 	counted *tally
-	// stale is, for each cache that was stale in this wait, when the server had what the first proof found missing.
-	stale map[schema.GroupResource]time.Time
+	// wants is what its action wants proven, and wanted all that was wanted in this wait by any action of the owner that has not been proven since: for a stale
+	// cache when the server had what the first proof found missing, for a slow proof as of when it was asked for.
+	wants  want
+	wanted map[want]time.Time
 	// reported says that an event tells of the wait.
 	reported bool
 	// refuted is the version of the cache that a live read has contradicted, if any.
@@ -44,11 +47,17 @@ type putOff struct {
 	over bool
 }
 
+// want is a cache that an action, named by all on which it depends, wants proven.
+type want struct {
+	action   string
+	resource schema.GroupResource
+}
+
 // retry puts the owner back on the queue once the cache has what it lacked, or, if that is not known, when the server may
 // answer again.
-func (s *Store) retry(ctx context.Context, owner consistency.Owner, resource schema.GroupResource, proof freshness.Proof) {
-	s.await(ctx, owner.Name, &putOff{uid: owner.UID, hold: hold{resource: resource, proof: proof}}, func() bool {
-		s.prover.Wait(s.ctx, resource, proof)
+func (s *Store) retry(ctx context.Context, owner consistency.Owner, wants want, proof freshness.Proof) {
+	s.await(ctx, owner.Name, &putOff{uid: owner.UID, wants: wants, hold: hold{resource: wants.resource, proof: proof}}, func() bool {
+		s.prover.Wait(s.ctx, wants.resource, proof)
 		return false
 	})
 }
@@ -107,7 +116,9 @@ func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again boo
 	if earlier := s.held.actionOf(owner); earlier != nil {
 		if earlier.forgotten || earlier.uid != r.uid { // This is another wait.
 			earlier.uid, earlier.refuted, earlier.reported = r.uid, "", false
-			s.held.change(func() { earlier.begin(&r.hold) })
+			s.held.change(func() { earlier.begin(r) })
+		} else {
+			earlier.want(r)
 		}
 		earlier.over, earlier.forgotten = false, false
 		return false, false
@@ -116,22 +127,66 @@ func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again boo
 		s.putOffs = map[types.NamespacedName]*putOff{}
 	}
 	r.reason, r.action = stalenessz.ForAction, r
-	r.begin(&r.hold)
+	r.begin(r)
 	if earlier, ok := s.putOffs[owner]; ok && earlier.uid == r.uid && time.Since(earlier.ended) < sameWait {
 		again = true
 		r.since, r.refuted, r.reported = earlier.since, earlier.refuted, earlier.reported
-		maps.Copy(r.stale, earlier.stale)
+		maps.Copy(r.wanted, earlier.wanted)
 	}
 	s.held.change(func() { s.held.park(owner, &r.hold) })
 	return true, again
 }
 
-// begin has the wait begin now, for what h says.
-func (r *putOff) begin(h *hold) {
-	r.since, r.stale = time.Now(), map[schema.GroupResource]time.Time{}
-	if h.proof.Outcome == freshness.Stale {
-		r.stale[h.resource] = h.proof.At
+// begin has the wait begin now, for what of wants.
+func (r *putOff) begin(of *putOff) {
+	r.since, r.wanted = time.Now(), map[want]time.Time{}
+	r.want(of)
+}
+
+// want notes what of wants, unless its action has wanted it before in this wait.
+func (r *putOff) want(of *putOff) {
+	at, stale := of.asOf, of.proof.Outcome == freshness.Stale
+	if stale {
+		at = of.proof.At
 	}
+	if _, known := r.wanted[of.wants]; !known && (stale || !at.IsZero()) {
+		r.wanted[of.wants] = at
+	}
+}
+
+// waitsToo notes that another action of the owner waits for what the first one of this reconcile is put off for, if it depends on that.
+func (s *Store) waitsToo(owner consistency.Owner, action string, resources []schema.GroupResource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.held.actionOf(owner.Name)
+	if r == nil || r.uid != owner.UID || !slices.Contains(resources, r.resource) {
+		return
+	}
+	of := &putOff{hold: r.hold, wants: want{action, r.resource}}
+	r.want(of)
+}
+
+// proofsFor are the newest proofs of what the owner's actions that wait depend on.
+func (s *Store) proofsFor(owner types.NamespacedName) map[schema.GroupResource]freshness.Proof {
+	s.mu.Lock()
+	r := s.waitOf(owner)
+	if r == nil {
+		s.mu.Unlock()
+		return nil
+	}
+	proofs := map[schema.GroupResource]freshness.Proof{}
+	for wants := range r.wanted {
+		proofs[wants.resource] = freshness.Proof{}
+	}
+	s.mu.Unlock()
+	for resource := range proofs {
+		if known, ok := s.prover.Known(resource); ok {
+			proofs[resource] = known
+		} else {
+			delete(proofs, resource)
+		}
+	}
+	return proofs
 }
 
 // reportPutOff has an event tell, once, of an action that was put off for long.

@@ -332,10 +332,10 @@ func TestAnotherWaitBeginsAnew(t *testing.T) {
 		time.Sleep(time.Minute)
 		behind := stale
 		behind.At = time.Now()
-		store.await(t.Context(), owner, &putOff{hold: hold{resource: pods, proof: behind}}, nil)
+		store.await(t.Context(), owner, &putOff{wants: want{resource: pods}, hold: hold{resource: pods, proof: behind}}, nil)
 		wait := store.held.actionOf(owner)
 		require.Zero(t, time.Since(wait.since))
-		require.Equal(t, map[schema.GroupResource]time.Time{pods: behind.At}, wait.stale)
+		require.Equal(t, map[want]time.Time{{resource: pods}: behind.At}, wait.wanted)
 		end()
 		synctest.Wait()
 	})

@@ -299,10 +299,10 @@ func (s *Store) passes(r *putOff) bool {
 // keepsLagging reports whether the action may go on though its cache was stale each time, as caughtUp says.
 func (s *Store) keepsLagging(r *putOff) bool {
 	s.mu.Lock()
-	since, stale := r.stale[r.resource]
+	since, wanted := r.wanted[r.wants]
 	late := s.period > 0 || time.Since(since) >= lagLimit
 	s.mu.Unlock()
-	if !stale || !late {
+	if !wanted || !late {
 		return false
 	}
 	known, ok := s.prover.Known(r.resource)

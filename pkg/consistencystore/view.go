@@ -32,6 +32,8 @@ type view struct {
 	exact, recreates bool
 	// counted are the objects from which a lower value was computed, if any.
 	counted *tally
+	// known are the newest proofs when it began, if an action of the owner waits.
+	known map[schema.GroupResource]freshness.Proof
 
 	// What was proven of the view stays proven, even if the reconcile has since made changes itself. Only the holder of the turn
 	// may read and write it.
@@ -47,6 +49,9 @@ func (s *Store) View(owner metav1.Object, kind schema.GroupVersionKind) any {
 		return nil
 	}
 	v := &view{at: time.Now(), versions: make(map[schema.GroupResource]string, len(s.caches)), proven: map[schema.GroupResource]bool{}, turn: make(chan struct{}, 1)}
+	if owner != nil {
+		v.known = s.proofsFor(types.NamespacedName{Namespace: owner.GetNamespace(), Name: owner.GetName()})
+	}
 	for resource, c := range s.caches {
 		v.versions[resource] = c.LastStoreSyncResourceVersion()
 	}

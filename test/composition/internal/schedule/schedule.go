@@ -98,6 +98,8 @@ type Owner struct {
 	Recreate bool `json:",omitempty"`
 	// Surge is how many pods too many a DaemonSet makes while it rolls; 0: it deletes first.
 	Surge int `json:",omitempty"`
+	// MaxUnavailable is how many pods a DaemonSet that does not surge may lack while it rolls; 0: one.
+	MaxUnavailable int `json:",omitempty"`
 	// Short says that a Job wants one pod for each replica, and not four.
 	Short bool `json:",omitempty"`
 	// Parallel says that a StatefulSet's pods do not wait for each other, Indexed that a Job's pods have indexes.

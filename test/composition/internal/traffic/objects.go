@@ -75,7 +75,7 @@ func newOwner(o schedule.Owner, n int) (*model.Resource, model.Object) {
 			RevisionHistoryLimit: new(int32(2)), ProgressDeadlineSeconds: new(int32(600))}}
 	case "DaemonSet":
 		template.Spec.Affinity = anywhereBut(Unwanted(o.Name))
-		unavailable := 1
+		unavailable := max(1, o.MaxUnavailable)
 		if o.Surge > 0 {
 			unavailable = 0
 		}
