@@ -237,6 +237,48 @@ func TestAProofForOneActionLeavesTheWaitOfAnother(t *testing.T) {
 	}
 }
 
+// An action that is not asked about because another one of the same reconcile was put off for the same cache waits from then on, too.
+func TestTheSecondActionOfAReconcileWaitsFromThenOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reached := version("5")
+		prover := &staleOnceKnown{verdicts{of: map[schema.GroupResource]freshness.Proof{nodes: fresh, pods: stale}}}
+		store := passStore(t.Context(), prover, map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: &reached, pods: &reached})
+		reconcile := func() context.Context {
+			return consistency.WithOwner(t.Context(), store, types.NamespacedName{Namespace: "ns", Name: "owner"}, "uid")
+		}
+		ctx := reconcile()
+		require.Error(t, consistency.ProveFresh(ctx, store, nodes, pods))
+		require.Error(t, consistency.ProveFresh(ctx, store, pods))
+		time.Sleep(2 * time.Second) // The wait ends.
+		require.NoError(t, consistency.ProveFresh(reconcile(), store, pods))
+	})
+}
+
+// What the cache had when the reconcile began is enough, though a later proof is known by the time that it asks.
+func TestAnActionGoesOnByWhatWasKnownWhenItsReconcileBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reached := version("5")
+		prover := &moving{verdicts{of: map[schema.GroupResource]freshness.Proof{pods: stale}}, &reached}
+		store := passStore(t.Context(), prover, map[schema.GroupResource]consistency.LastSyncRVGetter{pods: &reached})
+		reconcile := func() context.Context { return consistency.WithOwnerRead(t.Context(), store, aSet("a", 3), setKind) }
+		require.Error(t, consistency.ProveFresh(reconcile(), store, pods))
+		time.Sleep(2 * time.Second) // The wait ends.
+		ctx := reconcile()
+		reached = "6"
+		require.NoError(t, consistency.ProveFresh(ctx, store, pods))
+	})
+}
+
+// moving is a cache that is always stale, and of which all that it has is known.
+type moving struct {
+	verdicts
+	cache *version
+}
+
+func (m *moving) Known(schema.GroupResource) (freshness.Proof, bool) {
+	return freshness.Proof{Outcome: freshness.Proven, ResourceVersion: string(*m.cache), At: time.Now()}, true
+}
+
 // slowOnceKnown is a server of which the proofs of pods come after two seconds, and are of no use then. What it had ten seconds ago is proven.
 type slowOnceKnown struct{ staleOnceKnown }
 

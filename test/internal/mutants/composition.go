@@ -200,8 +200,13 @@ func composition() []Tested {
 		{Package: compositionTests, Test: "TestDeletionBehindLateEvents/ReplicaSet,_pods", Mutant: mustFind("stale-read")},
 		{Package: compositionTests, Test: "TestDeletionBehindLateEvents/more_pods_than_are_read", Mutant: Mutant{
 			Name: "caught-up", Protection: "a cache that lags all the time does for what it had when a deletion was put off", File: "pkg/consistencystore/prove.go",
-			Old: "return ok && !known.At.Before(since) && began.shows(resource, known)",
-			New: "return ok && known.At.After(time.Now()) && began.shows(resource, known)",
+			Old: "return ok && !known.At.Before(since) && began.shows(wants.resource, known)",
+			New: "return ok && known.At.After(time.Now()) && began.shows(wants.resource, known)",
+		}},
+		{Package: compositionTests, Test: "TestDaemonSetOfManyRollsBehindLateEvents/a_node_changes_every_2s", Mutant: Mutant{
+			Name: "many-pods", Protection: "more than 100 pods of an owner are read from the server where the cache of pods lags", File: "pkg/consistencystore/live.go",
+			Old: "	manyOwned = 5000",
+			New: "	manyOwned = fewOwned",
 		}},
 		{Mutant: mustFind("orphans-gc"), Package: compositionTests, Test: collections, Rule: "orphans"},
 		{Package: compositionTests, Test: "TestForegroundDeletionOfWhatIsNotSeen", Mutant: Mutant{

@@ -431,10 +431,42 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "remade-lags", Protection: "a cache that lags all the time does for an owner only by what it had when that owner's own action was put off", File: "pkg/consistencystore/prove.go",
-			Old: "if r == nil || r.uid != owner.UID || began",
-			New: "if r == nil || began",
+			Old: "if r == nil || r.uid != owner.UID || !r.ended",
+			New: "if r == nil || !r.ended",
 		},
 		Package: "pkg/consistencystore", Test: "TestAnOwnerMadeAgainWaitsForACacheThatLags/second",
+	},
+	{
+		Mutant: Mutant{
+			Name: "each-action", Protection: "an owner's action does not wait anew because another one of it is proven", File: "pkg/consistencystore/ask.go",
+			Old: "	if len(r.wanted) == 0 {",
+			New: "	if len(r.wanted) >= 0 {",
+		},
+		Package: "pkg/consistencystore", Test: "TestAProofForOneActionLeavesTheWaitOfAnother/stale",
+	},
+	{
+		Mutant: Mutant{
+			Name: "lags-slowly", Protection: "a cache of which proofs are late does for what it had when a deletion was put off", File: "pkg/consistencystore/prove.go",
+			Old: "if (slow || proof.Outcome == freshness.Stale) &&",
+			New: "if proof.Outcome == freshness.Stale &&",
+		},
+		Package: "pkg/consistencystore", Test: "TestAProofForOneActionLeavesTheWaitOfAnother/slow",
+	},
+	{
+		Mutant: Mutant{
+			Name: "waits-too", Protection: "the second action of a reconcile waits from when the first was put off for the same cache", File: "pkg/consistencystore/prove.go",
+			Old: "		s.waitsToo(owner, action, resources)",
+			New: "		_ = s.waitsToo",
+		},
+		Package: "pkg/consistencystore", Test: "TestTheSecondActionOfAReconcileWaitsFromThenOn",
+	},
+	{
+		Mutant: Mutant{
+			Name: "known-then", Protection: "what a cache was known to have when a reconcile began counts for its actions", File: "pkg/consistencystore/prove.go",
+			Old: "if !ok || known.At.Before(since) {",
+			New: "if true {",
+		},
+		Package: "pkg/consistencystore", Test: "TestAnActionGoesOnByWhatWasKnownWhenItsReconcileBegan",
 	},
 	{
 		Mutant: Mutant{
@@ -456,7 +488,7 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "another-object", Protection: "the wait of an object does not shorten that of another one of its name", File: "pkg/consistencystore/putoff.go",
-			Old: "			s.held.change(func() { earlier.begin(&r.hold) })\n",
+			Old: "			s.held.change(func() { earlier.begin(r) })\n",
 			New: "",
 		},
 		Package: "pkg/consistencystore", Test: "TestFinalizerOfAnotherObjectOfTheNameWaits",
