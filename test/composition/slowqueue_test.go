@@ -105,11 +105,11 @@ func TestOwnersWithLateEventsHoldUpNobody(t *testing.T) {
 	}
 }
 
-// What a deletion depends on changes all the time, and is known late. The deletion comes as soon as upstream's and a read, or, of more pods than are
-// read, as soon as the cache has what the server had when it was put off.
+// What a deletion depends on changes all the time, and is known late. The deletion comes as soon as upstream's and a read, or, of many pods that
+// change themselves, as soon as the cache has what the server had when it was put off.
 func TestDeletionBehindLateEvents(t *testing.T) {
 	const lag = 10 * time.Second
-	try := func(t *testing.T, kind string, replicas int, late string, change schedule.Step, bound time.Duration) {
+	try := func(t *testing.T, kind string, replicas int, late string, change schedule.Step, bound time.Duration, others ...schedule.Step) {
 		change.At, change.Target = 70*time.Second, "owner"
 		s := schedule.Schedule{Nodes: 4, Settle: time.Minute, Owners: []schedule.Owner{{Kind: kind, Name: "owner", Replicas: replicas}, {Kind: "ReplicaSet", Name: "busy", Replicas: 20}},
 			Steps: []schedule.Step{
@@ -118,6 +118,7 @@ func TestDeletionBehindLateEvents(t *testing.T) {
 				{At: time.Minute, Action: schedule.Busy, Target: "nodes", N: 5, For: 3 * time.Minute},
 				change,
 			}}
+		s.Steps = append(s.Steps, others...)
 		stock, ours := both(t, s)
 		owner := validate.Owners(s)[0]
 		last := func(spans []validate.Span) time.Duration {
@@ -149,8 +150,12 @@ func TestDeletionBehindLateEvents(t *testing.T) {
 		require.NotEmpty(t, excess)
 		require.Less(t, excess[0].For, 35*time.Second, "each reconcile asks for a proof, and there are several in a second")
 	})
-	t.Run("more pods than are read", func(t *testing.T) {
-		try(t, "ReplicaSet", 120, "pods", schedule.Step{Action: schedule.Scale, N: 119}, lag+6*time.Second)
+	t.Run("many pods", func(t *testing.T) {
+		try(t, "ReplicaSet", 120, "pods", schedule.Step{Action: schedule.Scale, N: 119}, 2*time.Second)
+	})
+	t.Run("many pods that change all the time", func(t *testing.T) {
+		try(t, "ReplicaSet", 120, "pods", schedule.Step{Action: schedule.Scale, N: 119}, lag+6*time.Second,
+			schedule.Step{At: time.Minute, Action: schedule.Flap, Target: "owner", Delay: 500 * time.Millisecond, For: 3 * time.Minute})
 	})
 }
 

@@ -198,7 +198,7 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestRegressions/lost-deletion.json", Mutant: relistLost},
 		{Package: compositionTests, Test: "TestDeletionBehindLateEvents/ReplicaSet,_pods", Mutant: mustFind("stale-read")},
-		{Package: compositionTests, Test: "TestDeletionBehindLateEvents/more_pods_than_are_read", Mutant: Mutant{
+		{Package: compositionTests, Test: "TestDeletionBehindLateEvents/many_pods_that_change_all_the_time", Mutant: Mutant{
 			Name: "caught-up", Protection: "a cache that lags all the time does for what it had when a deletion was put off", File: "pkg/consistencystore/prove.go",
 			Old: "return ok && !known.At.Before(since) && began.shows(wants.resource, known)",
 			New: "return ok && known.At.After(time.Now()) && began.shows(wants.resource, known)",
