@@ -116,7 +116,7 @@ func (s *Store) proven(owner types.NamespacedName, action string) {
 		return
 	}
 	s.held.change(func() { r.asOf = time.Time{} })
-	maps.DeleteFunc(r.wanted, func(w want, _ time.Time) bool { return w.action == action })
+	maps.DeleteFunc(r.wanted, func(w want, _ wanted) bool { return w.action == action })
 	if len(r.wanted) == 0 {
 		delete(s.putOffs, owner)
 		r.forgotten = true

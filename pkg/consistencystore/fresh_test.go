@@ -254,6 +254,25 @@ func TestTheSecondActionOfAReconcileWaitsFromThenOn(t *testing.T) {
 	})
 }
 
+// An action that was not wanted for a whole wait of another action of its owner waits anew.
+func TestAnActionThatIsWantedAgainLaterWaitsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reached := version("5")
+		prover := &staleOnceKnown{verdicts{of: map[schema.GroupResource]freshness.Proof{nodes: stale, pods: stale}}}
+		store := passStore(t.Context(), prover, map[schema.GroupResource]consistency.LastSyncRVGetter{nodes: &reached, pods: &reached})
+		wait := func(resources ...schema.GroupResource) {
+			t.Helper()
+			ctx := consistency.WithOwner(t.Context(), store, types.NamespacedName{Namespace: "ns", Name: "owner"}, "uid")
+			require.Error(t, consistency.ProveFresh(ctx, store, resources...))
+			time.Sleep(2 * time.Second) // The wait ends.
+		}
+		wait(pods)
+		wait(nodes)
+		wait(nodes, pods)
+		wait(pods)
+	})
+}
+
 // What the cache had when the reconcile began is enough, though a later proof is known by the time that it asks.
 func TestAnActionGoesOnByWhatWasKnownWhenItsReconcileBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

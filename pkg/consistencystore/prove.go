@@ -194,8 +194,9 @@ func (s *Store) caughtUp(owner consistency.Owner, began *view, wants want) bool 
 		s.mu.Unlock()
 		return false
 	}
-	since, wanted := r.wanted[wants]
+	waits, wanted := r.wanted[wants]
 	s.mu.Unlock()
+	since := waits.since
 	if !wanted || s.live != nil && began.readable(wants.resource) && !began.many(wants.resource) && began.at.Sub(since) < lagLimit {
 		return false
 	}

@@ -5,7 +5,6 @@ package consistencystore
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -33,10 +32,11 @@ type putOff struct {
 	ended time.Time
 	// counted are the objects from which the value was computed, if they are to be proven as of that moment.
 	counted *tally
-	// wants is what its action wants proven, and wanted all that was wanted in this wait by any action of the owner that has not been proven since: for a stale
-	// cache when the server had what the first proof found missing, for a slow proof as of when it was asked for.
+	// began is when the owner last began to wait, also if the wait goes on since before.
+	began time.Time
+	// wants is what its action wants proven, and wanted all that was wanted in this wait by any action of the owner that has not been proven since.
 	wants  want
-	wanted map[want]time.Time
+	wanted map[want]wanted
 	// reported says that an event tells of the wait.
 	reported bool
 	// refuted is the version of the cache that a live read has contradicted, if any.
@@ -51,6 +51,14 @@ type putOff struct {
 type want struct {
 	action   string
 	resource schema.GroupResource
+}
+
+// wanted says that an action waits.
+type wanted struct {
+	// since is, for a stale cache, when the server had what the first proof found missing, and for a slow proof as of when it was asked for.
+	since time.Time
+	// asked is when the action was last put off.
+	asked time.Time
 }
 
 // retry puts the owner back on the queue once the cache has what it lacked, or, if that is not known, when the server may
@@ -128,10 +136,19 @@ func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again boo
 	}
 	r.reason, r.action = stalenessz.ForAction, r
 	r.begin(r)
+	r.began = time.Now()
 	if earlier, ok := s.putOffs[owner]; ok && earlier.uid == r.uid && time.Since(earlier.ended) < sameWait {
 		again = true
 		r.since, r.refuted, r.reported = earlier.since, earlier.refuted, earlier.reported
-		maps.Copy(r.wanted, earlier.wanted)
+		for wants, w := range earlier.wanted {
+			if w.asked.Before(earlier.began) {
+				continue // A whole wait has passed in which the action was not wanted.
+			}
+			if now, asked := r.wanted[wants]; asked {
+				w.asked = now.asked
+			}
+			r.wanted[wants] = w
+		}
 	}
 	s.held.change(func() { s.held.park(owner, &r.hold) })
 	return true, again
@@ -139,19 +156,23 @@ func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again boo
 
 // begin has the wait begin now, for what of wants.
 func (r *putOff) begin(of *putOff) {
-	r.since, r.wanted = time.Now(), map[want]time.Time{}
+	r.since, r.wanted = time.Now(), map[want]wanted{}
 	r.want(of)
 }
 
-// want notes what of wants, unless its action has wanted it before in this wait.
+// want notes what of wants, since when its action first has in this wait.
 func (r *putOff) want(of *putOff) {
 	at, stale := of.asOf, of.proof.Outcome == freshness.Stale
 	if stale {
 		at = of.proof.At
 	}
-	if _, known := r.wanted[of.wants]; !known && (stale || !at.IsZero()) {
-		r.wanted[of.wants] = at
+	if !stale && at.IsZero() {
+		return
 	}
+	if before, known := r.wanted[of.wants]; known {
+		at = before.since
+	}
+	r.wanted[of.wants] = wanted{since: at, asked: time.Now()}
 }
 
 // waitsToo notes that another action of the owner waits for what the first one of this reconcile is put off for, if it depends on that.

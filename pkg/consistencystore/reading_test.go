@@ -335,7 +335,7 @@ func TestAnotherWaitBeginsAnew(t *testing.T) {
 		store.await(t.Context(), owner, &putOff{wants: want{resource: pods}, hold: hold{resource: pods, proof: behind}}, nil)
 		wait := store.held.actionOf(owner)
 		require.Zero(t, time.Since(wait.since))
-		require.Equal(t, map[want]time.Time{{resource: pods}: behind.At}, wait.wanted)
+		require.Equal(t, map[want]wanted{{resource: pods}: {since: behind.At, asked: behind.At}}, wait.wanted)
 		end()
 		synctest.Wait()
 	})

@@ -299,7 +299,8 @@ func (s *Store) passes(r *putOff) bool {
 // keepsLagging reports whether the action may go on though its cache was stale each time, as caughtUp says.
 func (s *Store) keepsLagging(r *putOff) bool {
 	s.mu.Lock()
-	since, wanted := r.wanted[r.wants]
+	waits, wanted := r.wanted[r.wants]
+	since := waits.since
 	late := s.period > 0 || time.Since(since) >= lagLimit
 	s.mu.Unlock()
 	if !wanted || !late {

@@ -454,6 +454,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "wanted-again", Protection: "an action that was not wanted while its owner waited for another one waits anew", File: "pkg/consistencystore/putoff.go",
+			Old: "if w.asked.Before(earlier.began) {",
+			New: "if false {",
+		},
+		Package: "pkg/consistencystore", Test: "TestAnActionThatIsWantedAgainLaterWaitsAnew",
+	},
+	{
+		Mutant: Mutant{
 			Name: "waits-too", Protection: "the second action of a reconcile waits from when the first was put off for the same cache", File: "pkg/consistencystore/prove.go",
 			Old: "		s.waitsToo(owner, action, resources)",
 			New: "		_ = s.waitsToo",
