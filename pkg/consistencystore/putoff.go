@@ -183,8 +183,7 @@ func (s *Store) waitsToo(owner consistency.Owner, action string, resources []sch
 	if r == nil || r.uid != owner.UID || !slices.Contains(resources, r.resource) {
 		return
 	}
-	of := &putOff{hold: r.hold, wants: want{action, r.resource}}
-	r.want(of)
+	r.want(&putOff{wants: want{action, r.resource}, hold: hold{asOf: r.asOf, proof: r.proof}})
 }
 
 // proofsFor are the newest proofs of what the owner's actions that wait depend on.
