@@ -93,6 +93,11 @@ func (v *view) readable(resource schema.GroupResource) bool {
 	return resource == v.own.resource || owned != nil && v.own.selector != nil && owned.number <= manyOwned
 }
 
+// reads reports whether it may show what the reconcile has read of the resource. Few revisions are proven as fast as those of one owner are read.
+func (l *Live) reads(v *view, resource schema.GroupResource) bool {
+	return v.readable(resource) && (resource != revisionResource || !l.few(resource))
+}
+
 // many reports whether a live read of the resource is one of many objects.
 func (v *view) many(resource schema.GroupResource) bool {
 	owned := v.owned[resource]
@@ -187,7 +192,7 @@ func (s *Store) ReadLive(ctx context.Context, resource schema.GroupResource, rea
 // proveOrRead returns the shared proof, or a live read of what this deletion depends on, if that is faster or the cache is not proven fresh: what the
 // owner has read of a stale cache may still be as on the server. Where a cache always lags, only a live read can show that.
 func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupResource, asOf time.Time) reply {
-	if s.live == nil || !v.readable(resource) {
+	if s.live == nil || !s.live.reads(v, resource) {
 		return reply{proof: s.prover.Prove(ctx, resource, asOf)}
 	}
 	proofs := make(chan freshness.Proof, 1)
@@ -202,19 +207,35 @@ func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupR
 		defer timer.Stop()
 		first = timer.C
 	}
-	select {
-	case proof := <-proofs:
-		if proof.Fresh() || !s.live.shows(ctx, s.name, v, resource) {
-			return reply{proof: proof}
+	read := func() <-chan bool {
+		shown := make(chan bool, 1)
+		go func() { shown <- s.live.shows(ctx, s.name, v, resource) }()
+		return shown
+	}
+	var shown <-chan bool // nil: nothing is read yet
+	for {
+		select {
+		case <-first:
+			shown = read()
+		case yes := <-shown:
+			if yes {
+				return reply{shown: true, later: proofs}
+			}
+			return reply{proof: <-proofs}
+		case proof := <-proofs:
+			if proof.Fresh() {
+				return reply{proof: proof}
+			}
+			if shown == nil {
+				shown = read()
+			}
+			if !<-shown {
+				return reply{proof: proof}
+			}
+			proofs <- proof
+			return reply{shown: true, later: proofs}
 		}
-		proofs <- proof
-		return reply{shown: true, later: proofs}
-	case <-first:
 	}
-	if s.live.shows(ctx, s.name, v, resource) {
-		return reply{shown: true, later: proofs}
-	}
-	return reply{proof: <-proofs}
 }
 
 // selectorOf selects the pods that an owner may have.

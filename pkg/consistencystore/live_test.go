@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
@@ -112,6 +114,48 @@ func TestADeletionDoesNotWaitForTheProofOfALargeQuietCache(t *testing.T) {
 	}
 }
 
+// Nor does it wait for the proof of a large cache of revisions, of which its set has few. A small one is proven as fast.
+func TestADeletionDoesNotWaitForTheProofOfManyRevisions(t *testing.T) {
+	const slow = promptly - time.Millisecond
+	for few, takes := range map[bool]time.Duration{true: slow, false: sharedFirst} {
+		t.Run(fmt.Sprint("few ", few), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, store, _ := newCaches(t)
+				revision := &apps.ControllerRevision{ObjectMeta: aPod("1", "11", "a").ObjectMeta}
+				revision.UID, revision.Labels = "1", setLabels
+				revisions := &indexer{cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}), "20"}
+				require.NoError(t, revisions.Add(revision))
+				store.caches[revisionResource] = revisions
+				store.live, _ = newLive(t, 1, few, revision)
+				c.takes, c.proof[revisionResource] = slow, freshness.Proof{Outcome: freshness.Proven, Exact: true, ResourceVersion: "20"}
+				began := time.Now()
+				require.NoError(t, consistency.ProveFresh(consistency.WithOwnerRead(t.Context(), store, selecting(3), setKind), store, revisionResource))
+				require.Equal(t, takes, time.Since(began))
+				time.Sleep(slow)
+			})
+		})
+	}
+}
+
+// A live read that takes long keeps no proof waiting that has come meanwhile.
+func TestAProofThatComesDuringALiveReadCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const late, takes = 100 * time.Millisecond, 3 * time.Second
+		c, store, _ := newCaches(t)
+		live, client := newLive(t, 1, false, selecting(3))
+		client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(takes)
+			return false, nil, nil
+		})
+		store.live, c.takes = live, late
+		began := time.Now()
+		require.NoError(t, consistency.ProveFresh(consistency.WithOwnerRead(t.Context(), store, selecting(3), setKind), store, daemons))
+		require.Equal(t, late, time.Since(began))
+		time.Sleep(takes)
+		require.Len(t, client.Actions(), 1)
+	})
+}
+
 // What a live read has shown to be outdated is not read again until the cache has another version of it: the server never has that one again. What the
 // cache lacks may be gone before it is seen, so that is read again.
 func TestWhatIsOutdatedIsNotReadAgain(t *testing.T) {
@@ -162,6 +206,8 @@ func serve(t *testing.T, o runtime.Object) *metav1.PartialObjectMetadata {
 	switch o := o.(type) {
 	case *apps.DaemonSet:
 		return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}, ObjectMeta: o.ObjectMeta}
+	case *apps.ControllerRevision:
+		return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ControllerRevision"}, ObjectMeta: o.ObjectMeta}
 	case *v1.Pod:
 		return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: o.ObjectMeta}
 	}

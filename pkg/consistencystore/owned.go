@@ -17,7 +17,10 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 )
 
-var replicaSetResource = schema.GroupResource{Group: "apps", Resource: "replicasets"}
+var (
+	replicaSetResource = schema.GroupResource{Group: "apps", Resource: "replicasets"}
+	revisionResource   = schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}
+)
 
 // owned are the objects of one resource that an owner controls, a Deployment's pods through its ReplicaSets, and how many there were when the
 // cache was at version or later.
@@ -25,6 +28,10 @@ type owned struct {
 	cache   consistency.LastSyncRVGetter
 	version string
 	number  int
+	// wrote returns the object that the reconcile itself has written last, if any: it has read that, too. nil: it writes none. before are the objects that
+	// there were before.
+	wrote  func() objectVersion
+	before map[types.UID]bool
 	// list reads them from the cache, and by has the UIDs of the objects that control them.
 	list func() ([]any, error)
 	by   map[types.UID]bool
@@ -48,29 +55,12 @@ func (s *Store) ownPods(versions map[schema.GroupResource]string, namespace, kin
 // ownedByDeployment are the ReplicaSets that a Deployment controls, and the pods that those control. A ReplicaSet that comes
 // later shows by the proof of the ReplicaSets, which is asked for with that of the pods.
 func (s *Store) ownedByDeployment(versions map[schema.GroupResource]string, deployment metav1.Object) map[schema.GroupResource]*owned {
-	indexer, ok := s.caches[replicaSetResource].(cache.Indexer)
-	if !ok {
+	controlled, sets := s.controlled(versions, replicaSetResource, deployment)
+	if controlled == nil {
 		return nil
 	}
-	namespace, uid := deployment.GetNamespace(), deployment.GetUID()
-	list := func() (sets []any, err error) {
-		all, err := indexer.ByIndex(cache.NamespaceIndex, namespace)
-		for _, item := range all {
-			if set, err := meta.Accessor(item); err == nil {
-				if ref := metav1.GetControllerOfNoCopy(set); ref != nil && ref.UID == uid {
-					sets = append(sets, item)
-				}
-			}
-		}
-		return sets, err
-	}
-	sets, err := list()
-	if err != nil {
-		return nil
-	}
-	out := map[schema.GroupResource]*owned{
-		replicaSetResource: {cache: indexer, version: versions[replicaSetResource], number: len(sets), list: list, by: map[types.UID]bool{uid: true}},
-	}
+	namespace := deployment.GetNamespace()
+	out := map[schema.GroupResource]*owned{replicaSetResource: controlled}
 	pods := &owned{version: versions[podResource], by: map[types.UID]bool{}}
 	var lists []func() ([]any, error)
 	for _, item := range sets {
@@ -101,29 +91,104 @@ func (s *Store) ownedByDeployment(versions map[schema.GroupResource]string, depl
 	return out
 }
 
-// unchanged reports that no object was added, removed or changed. A replaced object shows by the version of the new one; a cache
+// controlled are the objects of a resource that an owner controls itself, found among all of its namespace, nil if that is unknown. items are those objects.
+func (s *Store) controlled(versions map[schema.GroupResource]string, resource schema.GroupResource, owner metav1.Object) (controlled *owned, items []any) {
+	indexer, ok := s.caches[resource].(cache.Indexer)
+	if !ok {
+		return nil, nil
+	}
+	namespace, uid := owner.GetNamespace(), owner.GetUID()
+	list := func() (items []any, err error) {
+		all, err := indexer.ByIndex(cache.NamespaceIndex, namespace)
+		for _, item := range all {
+			if object, err := meta.Accessor(item); err == nil {
+				if ref := metav1.GetControllerOfNoCopy(object); ref != nil && ref.UID == uid {
+					items = append(items, item)
+				}
+			}
+		}
+		return items, err
+	}
+	items, err := list()
+	if err != nil {
+		return nil, nil
+	}
+	return &owned{cache: indexer, version: versions[resource], number: len(items), list: list, by: map[types.UID]bool{uid: true}}, items
+}
+
+// ownRevisions are the ControllerRevisions that an owner controls, nil if that is unknown. A reconcile writes one when the owner's template has changed, and goes on.
+func (s *Store) ownRevisions(versions map[schema.GroupResource]string, owner metav1.Object) *owned {
+	revisions, items := s.controlled(versions, revisionResource, owner)
+	if revisions == nil {
+		return nil
+	}
+	name := types.NamespacedName{Namespace: owner.GetNamespace(), Name: owner.GetName()}
+	s.wroteRevision(name, objectVersion{})
+	revisions.wrote = func() objectVersion {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.revisions[name]
+	}
+	revisions.before = make(map[types.UID]bool, len(items))
+	for _, item := range items {
+		revisions.before[item.(metav1.Object).GetUID()] = true // as list has seen
+	}
+	return revisions
+}
+
+// wroteRevision notes the revision that the owner's reconcile has written last, the zero value for none.
+func (s *Store) wroteRevision(owner types.NamespacedName, revision objectVersion) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if revision == (objectVersion{}) {
+		delete(s.revisions, owner)
+		return
+	}
+	if s.revisions == nil {
+		s.revisions = map[types.NamespacedName]objectVersion{}
+	}
+	s.revisions[owner] = revision
+}
+
+// unchanged reports that no object was added, removed or changed, but for the one that the reconcile itself has written. A replaced object shows by the version of the new one; a cache
 // that went back proves nothing. It returns false if o is nil.
 func (o *owned) unchanged() bool {
 	if o == nil || !freshness.Passed(o.cache.LastStoreSyncResourceVersion(), o.version) {
 		return false
 	}
 	items, err := o.list()
-	if err != nil || len(items) != o.number {
+	if err != nil {
 		return false
 	}
+	var written objectVersion
+	if o.wrote != nil {
+		written = o.wrote()
+	}
+	number := 0
 	for _, item := range items {
 		object, err := meta.Accessor(item)
-		if err != nil || !freshness.Passed(o.version, object.GetResourceVersion()) {
+		switch {
+		case err != nil:
 			return false
+		case freshness.Passed(o.version, object.GetResourceVersion()):
+			number++
+		case versionOf(object) != written:
+			return false
+		case o.before[written.uid]:
+			number++
 		}
 	}
-	return true
+	return number == o.number
 }
 
 // objectVersion is one version of an object.
 type objectVersion struct {
 	uid             types.UID
 	resourceVersion string
+}
+
+func versionOf(object metav1.Object) objectVersion {
+	return objectVersion{object.GetUID(), object.GetResourceVersion()}
 }
 
 // equal reports whether the server has the same objects as the cache, at the same versions. outdated is one that the server has no more as the cache has
@@ -156,6 +221,6 @@ func (o *owned) has(version objectVersion) bool {
 	cached, err := o.list()
 	return err == nil && slices.ContainsFunc(cached, func(item any) bool {
 		object, err := meta.Accessor(item)
-		return err == nil && object.GetUID() == version.uid && object.GetResourceVersion() == version.resourceVersion
+		return err == nil && versionOf(object) == version
 	})
 }

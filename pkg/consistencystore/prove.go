@@ -197,7 +197,7 @@ func (s *Store) caughtUp(owner consistency.Owner, began *view, wants want) bool 
 	waits, wanted := r.wanted[wants]
 	s.mu.Unlock()
 	since := waits.since
-	if !wanted || s.live != nil && began.readable(wants.resource) && !began.many(wants.resource) && began.at.Sub(since) < lagLimit {
+	if !wanted || s.live != nil && s.live.reads(began, wants.resource) && !began.many(wants.resource) && began.at.Sub(since) < lagLimit {
 		return false
 	}
 	known, ok := began.known[wants.resource] // The newest proof may be of a moment after the view.

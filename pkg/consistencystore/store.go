@@ -58,6 +58,8 @@ type Store struct {
 	putOffs map[types.NamespacedName]*putOff
 	// ahead has, for owners whose last view was older than the proof, what to prove before their next view.
 	ahead map[types.NamespacedName]*ahead
+	// revisions are the last ControllerRevisions that owners have written since they were last read.
+	revisions map[types.NamespacedName]objectVersion
 	// unprovable are the resources about which nothing can be proven, and since when.
 	unprovable map[schema.GroupResource]time.Time
 	// guards are those of the controller's disruptive actions.
@@ -114,6 +116,9 @@ func (s *Store) WroteAt(owner types.NamespacedName, ownerUID types.UID, resource
 func (s *Store) Wrote(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, answer metav1.ObjectMeta, sent rvtracker.Sent) {
 	if sent.Suspect(answer.ResourceVersion) && s.holds(resource, answer) {
 		return
+	}
+	if resource == revisionResource {
+		s.wroteRevision(owner, versionOf(&answer))
 	}
 	s.wrote(owner, ownerUID, resource, answer.ResourceVersion, sent)
 }
@@ -180,6 +185,7 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 	delete(s.ahead, owner)
 	delete(s.statuses, owner)
 	delete(s.retrying, owner)
+	delete(s.revisions, owner)
 	if r := s.held.actionOf(owner); r != nil {
 		r.forgotten = true
 	}

@@ -147,6 +147,62 @@ func TestADeletionDependsOnItsOwnerAndItsPods(t *testing.T) {
 	}
 }
 
+// So does it on the revisions of its owner. The reconcile writes one itself, and has read what it wrote.
+func TestADeletionDependsOnTheRevisionsOfItsOwner(t *testing.T) {
+	revision := func(name, version string, owner types.UID) *apps.ControllerRevision {
+		return &apps.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: version,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(&metav1.ObjectMeta{Name: "set", UID: owner}, setKind)}}}
+	}
+	for name, tc := range map[string]struct {
+		written []*apps.ControllerRevision // by the reconcile
+		others  []*apps.ControllerRevision // by others
+		deleted []*apps.ControllerRevision
+		refused bool
+	}{
+		"nothing":                     {},
+		"one of another set":          {others: []*apps.ControllerRevision{revision("4", "40", "b")}},
+		"one made":                    {written: []*apps.ControllerRevision{revision("4", "40", "a")}},
+		"one changed":                 {written: []*apps.ControllerRevision{revision("1", "40", "a")}},
+		"one made by another":         {others: []*apps.ControllerRevision{revision("4", "40", "a")}, refused: true},
+		"one changed by another":      {others: []*apps.ControllerRevision{revision("1", "40", "a")}, refused: true},
+		"one deleted":                 {deleted: []*apps.ControllerRevision{revision("1", "11", "a")}, refused: true},
+		"one made, another deleted":   {written: []*apps.ControllerRevision{revision("4", "40", "a")}, deleted: []*apps.ControllerRevision{revision("1", "11", "a")}, refused: true},
+		"one changed, another made":   {written: []*apps.ControllerRevision{revision("1", "40", "a")}, others: []*apps.ControllerRevision{revision("4", "39", "a")}, refused: true},
+		"one made, and changed since": {written: []*apps.ControllerRevision{revision("4", "39", "a")}, others: []*apps.ControllerRevision{revision("4", "40", "a")}, refused: true},
+		"two written":                 {written: []*apps.ControllerRevision{revision("1", "39", "a"), revision("4", "40", "a")}, refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, store, _ := newCaches(t)
+			revisions := &indexer{cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}), "20"}
+			for _, r := range []*apps.ControllerRevision{revision("1", "11", "a"), revision("2", "20", "a"), revision("3", "13", "b")} {
+				require.NoError(t, revisions.Add(r))
+			}
+			store.caches[revisionResource] = revisions
+			set := aSet("a", 3)
+			reconcile := func() error {
+				return consistency.ProveFresh(consistency.WithOwnerRead(t.Context(), store, set, setKind), store, daemons, revisionResource)
+			}
+			c.meanwhile = sync.OnceFunc(func() {
+				revisions.version = "40"
+				for _, r := range tc.written {
+					store.Wrote(types.NamespacedName{Namespace: "ns", Name: "set"}, "a", revisionResource, r.ObjectMeta, rvtracker.Sent{})
+					require.NoError(t, revisions.Update(r))
+				}
+				for _, r := range tc.others {
+					require.NoError(t, revisions.Update(r))
+				}
+				for _, r := range tc.deleted {
+					require.NoError(t, revisions.Delete(r))
+				}
+			})
+			err := reconcile()
+			require.Equal(t, tc.refused, err != nil, "%v", err)
+			require.NoError(t, reconcile(), "it is read again")
+			require.Empty(t, store.revisions)
+		})
+	}
+}
+
 // The owner is read before the view is taken, so that a cache that had passed the proof by then is not enough.
 func TestAnOwnerThatChangedBeforeTheViewIsNotProven(t *testing.T) {
 	c, store, _ := newCaches(t)

@@ -192,6 +192,32 @@ func TestDaemonSetOfManyRollsBehindLateEvents(t *testing.T) {
 	}
 }
 
+// A reconcile that has written its DaemonSet's new revision deletes pods by it. The next one would find a node that wants a pod again, and what watches bring of
+// that pod late: stock's is not there for it either.
+func TestARolloutBeginsWhereItsRevisionIsWritten(t *testing.T) {
+	const nodes, lag = 6, 10 * time.Second
+	for _, again := range []time.Duration{20 * time.Millisecond, 200 * time.Millisecond} {
+		t.Run(fmt.Sprint("a node joins after ", again), func(t *testing.T) {
+			const at, gone = 80 * time.Second, 8 * time.Second
+			s := schedule.Schedule{Nodes: nodes, Monitor: true, Settle: time.Minute,
+				Owners: []schedule.Owner{{Kind: "DaemonSet", Name: "rolled", MaxUnavailable: nodes}, {Kind: "ReplicaSet", Name: "busy", Replicas: 20}},
+				Steps: []schedule.Step{
+					{At: time.Minute, Action: schedule.Flap, Target: "busy", Delay: time.Second, For: 2 * time.Minute},
+					{At: at + again - gone, Action: schedule.Relabel, Target: "rolled", N: 3, For: gone},
+					{At: at - time.Second, Action: schedule.Late, Target: "pods", Delay: lag, For: 2 * time.Minute},
+					{At: at, Action: schedule.Roll, Target: "rolled"},
+				}}
+			stock, ours := both(t, s)
+			took := func(r validate.Record) time.Duration {
+				spans := r.Undone[validate.Owners(s)[0]]
+				require.NotEmpty(t, spans)
+				return spans[len(spans)-1].For
+			}
+			require.Less(t, took(ours), took(stock)+2*time.Second)
+		})
+	}
+}
+
 // A DaemonSet of five nodes rolls while each read of a resource takes 10 s: its deletions wait for reads of what they depend on, unless answers to
 // writes, or reads of the monitor, come sooner. Stock's do not.
 func TestDaemonSetRollsWhileReadsAreSlow(t *testing.T) {

@@ -203,6 +203,11 @@ func composition() []Tested {
 			Old: "return ok && !known.At.Before(since) && began.shows(wants.resource, known)",
 			New: "return ok && known.At.After(time.Now()) && began.shows(wants.resource, known)",
 		}},
+		{Package: compositionTests, Test: "TestARolloutBeginsWhereItsRevisionIsWritten/a_node_joins_after_20ms", Mutant: Mutant{
+			Name: "own-revision", Protection: "a rollout begins in the reconcile that has written its revision", File: "pkg/consistencystore/owned.go",
+			Old: "	if o.wrote != nil {",
+			New: "	if o.wrote != nil && false {",
+		}},
 		{Package: compositionTests, Test: "TestDaemonSetOfManyRollsBehindLateEvents/a_node_changes_every_2s", Mutant: Mutant{
 			Name: "many-pods", Protection: "more than 100 pods of an owner are read from the server where the cache of pods lags", File: "pkg/consistencystore/live.go",
 			Old: "	manyOwned = 5000",

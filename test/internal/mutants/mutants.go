@@ -429,8 +429,8 @@ func (v version) compare(w version) int {
 	},
 	{
 		Name: "stale-read", Protection: "what a deletion depends on is read from the server where its cache is shown stale", File: "pkg/consistencystore/live.go",
-		Old: "if proof.Fresh() || !s.live",
-		New: "if proof.Outcome != freshness.Unknown || !s.live",
+		Old: "			if proof.Fresh() {\n				return reply{proof: proof}",
+		New: "			if proof.Outcome != freshness.Unknown {\n				return reply{proof: proof}",
 	},
 	{
 		Name: "late-events", Protection: "where watches bring events too late for a proof, a cache is proven all the same", File: "pkg/freshness/late.go",

@@ -103,8 +103,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "live-read", Protection: "a deletion does not wait for the proof of a large cache that stands still", File: "pkg/consistencystore/live.go",
-			Old: "if s.live.shows(ctx, s.name, v, resource) {",
-			New: "if s.live.shows(ctx, s.name, v, resource) && false {",
+			Old: "		case <-first:\n			shown = read()",
+			New: "		case <-first:\n			_ = shown",
 		},
 		Package: "pkg/consistencystore", Test: "TestADeletionDoesNotWaitForTheProofOfALargeQuietCache",
 	},
@@ -443,6 +443,38 @@ var tested = []Tested{
 			New: "	if len(r.wanted) >= 0 {",
 		},
 		Package: "pkg/consistencystore", Test: "TestAProofForOneActionLeavesTheWaitOfAnother/stale",
+	},
+	{
+		Mutant: Mutant{
+			Name: "others-revision", Protection: "a deletion waits for another reading where somebody else has written a revision of its owner meanwhile", File: "pkg/consistencystore/owned.go",
+			Old: "case versionOf(object) != written:",
+			New: "case false:",
+		},
+		Package: "pkg/consistencystore", Test: "TestADeletionDependsOnTheRevisionsOfItsOwner/one_made_by_another",
+	},
+	{
+		Mutant: Mutant{
+			Name: "changed-revision", Protection: "a revision that the reconcile has changed does not hide that another one is gone", File: "pkg/consistencystore/owned.go",
+			Old: "case o.before[written.uid]:",
+			New: "default:",
+		},
+		Package: "pkg/consistencystore", Test: "TestADeletionDependsOnTheRevisionsOfItsOwner/one_made,_another_deleted",
+	},
+	{
+		Mutant: Mutant{
+			Name: "many-revisions", Protection: "a deletion does not wait for the proof of many revisions, but reads its owner's", File: "pkg/consistencystore/live.go",
+			Old: "(resource != revisionResource || !l.few(resource))",
+			New: "resource != revisionResource",
+		},
+		Package: "pkg/consistencystore", Test: "TestADeletionDoesNotWaitForTheProofOfManyRevisions/few_false",
+	},
+	{
+		Mutant: Mutant{
+			Name: "proof-meanwhile", Protection: "a proof counts that comes while a live read takes long", File: "pkg/consistencystore/live.go",
+			Old: "			if proof.Fresh() {\n				return reply{proof: proof}",
+			New: "			if proof.Fresh() && shown == nil {\n				return reply{proof: proof}",
+		},
+		Package: "pkg/consistencystore", Test: "TestAProofThatComesDuringALiveReadCounts",
 	},
 	{
 		Mutant: Mutant{
