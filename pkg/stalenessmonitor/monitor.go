@@ -26,6 +26,8 @@ const (
 	sampleEvery = time.Second
 	// stalledFor is how long a cache must have been stalled before Options.Stalled is called.
 	stalledFor = 2 * time.Second
+	// longestDelay is how long it is waited at most for what is late before Options.Stalled is called.
+	longestDelay = 2 * time.Minute
 	// lostAgain is the least time between two calls of Options.Lost for a cache.
 	lostAgain = time.Minute
 	// historyLength is how many samples are kept, one in each Period.
@@ -78,7 +80,7 @@ type Options struct {
 	Forget func(resource schema.GroupVersionResource, informer Informer)
 	// Handlers, unless nil, returns the positions of an informer's event handlers.
 	Handlers func(informer Informer) []*Delivery
-	// Stalled, unless nil, is called every second for a cache that has been stalled for stalledFor. relist says that its informer may
+	// Stalled, unless nil, is called every second for a cache that has been stalled for stalledFor, or, if changes come late, for as long as they do. relist says that its informer may
 	// relist: a watch has brought what the cache lacks, so the server has it to bring, or a list costs no more than one of the monitor's.
 	// It must return at once.
 	Stalled func(resource schema.GroupVersionResource, reason string, relist bool)

@@ -426,6 +426,52 @@ func TestDelayedWatchLags(t *testing.T) {
 	})
 }
 
+// Behind a pipe by which all comes late, what is missing is on its way: help would have a new watch begin, and it come later still. Once a change has come in
+// time, help for the next that does not is called at once again.
+func TestHelpWaitsForWhatIsOnItsWay(t *testing.T) {
+	const delay = 40 * time.Second
+	w := newWorld()
+	run(t, w, func(_ *Monitor, c *counts, look func() Cache) {
+		late := func() {
+			at := w.change(1)
+			time.AfterFunc(delay, func() { w.set(func(w *world) { w.stored, w.received = at, at }) })
+		}
+		calls := func() (n int) {
+			c.note(func() { n = c.stalled })
+			return n
+		}
+		busy(w, 20*time.Second)
+		w.set(func(w *world) { w.moves = false })
+		for end := time.Now().Add(2 * delay); time.Now().Before(end); time.Sleep(time.Second) {
+			late()
+		}
+		time.Sleep(3 * delay)
+		require.Contains(t, []State{Fresh, Quiet}, look().State, "all has come")
+		before := calls()
+
+		late()
+		time.Sleep(delay - time.Second)
+		require.Equal(t, Stalled, look().State)
+		require.Equal(t, before, calls())
+		time.Sleep(time.Minute)
+		require.Contains(t, []State{Fresh, Quiet}, look().State)
+		require.Equal(t, before, calls())
+
+		w.change(1) // It does not come.
+		time.Sleep(delay + 20*time.Second)
+		require.Greater(t, calls(), before)
+		w.set(func(w *world) { w.moves = true })
+		busy(w, 20*time.Second)
+		require.Equal(t, Fresh, look().State)
+
+		before = calls()
+		w.set(func(w *world) { w.moves = false })
+		w.change(1)
+		time.Sleep(20 * time.Second)
+		require.Greater(t, calls(), before, "changes come in time again")
+	})
+}
+
 func TestServerThatPushesBack(t *testing.T) {
 	for reason, most := range map[freshness.Reason]int{
 		"Throttled": 8, freshness.ReasonTimeout: 8, freshness.ReasonForbidden: 7, freshness.ReasonNoServer: 18,

@@ -81,6 +81,8 @@ type probed struct {
 	lostReported time.Time
 	// late is when the cache last got an event late, lost since when its last proof is void.
 	late, lost time.Time
+	// delay is by how much changes have come late since one last came in time.
+	delay time.Duration
 	// failures counts fences in a row without an answer, undecided lists and watches that showed nothing.
 	failures, undecided       int
 	failure, failureErr       string
@@ -138,7 +140,7 @@ func (c *probed) fenced(ctx context.Context, f freshness.Fence) {
 	newer := f.TakenAt.After(c.fences[0].TakenAt)
 	if f.Epoch != c.fences[0].Epoch && (newer || f.Epoch > c.fences[0].Epoch) {
 		// All that is known is of a history that is gone.
-		c.missing, c.missed, c.late = "", 0, time.Time{}
+		c.missing, c.missed, c.late, c.delay = "", 0, time.Time{}, 0
 		c.fences, newer = [2]answeredFence{}, true
 	}
 	if !newer {
@@ -179,6 +181,7 @@ func (c *probed) found(ctx context.Context, proof freshness.Proof) {
 func (c *probed) sample(ctx context.Context) {
 	rv := c.informer.GetStore().LastStoreSyncResourceVersion()
 	now := time.Now()
+	proof, proven := c.m.opts.Prover.Known(c.gvr)
 	c.mu.Lock()
 	late := c.passedByFence(rv)
 	known := now.Sub(c.late) < Period
@@ -188,6 +191,12 @@ func (c *probed) sample(ctx context.Context) {
 	if rv != c.stored {
 		if late {
 			c.late = now
+		}
+		switch {
+		case c.inTime(rv):
+			c.delay = 0
+		case proven:
+			c.delay = max(c.delay, now.Sub(proof.At))
 		}
 		if !c.moved.IsZero() {
 			c.gaps[c.nextGap] = now.Sub(c.moved)
@@ -213,6 +222,16 @@ func (c *probed) passedByFence(rv string) bool {
 		}
 	}
 	return false
+}
+
+// inTime reports whether no fence that was answered more than lateBy before the last sample shows this RV, or a later one. mu must be held.
+func (c *probed) inTime(rv string) bool {
+	for _, f := range c.fences {
+		if f.ResourceVersion != "" && freshness.Passed(f.ResourceVersion, rv) && !c.sampled.Before(f.answered.Add(lateBy)) {
+			return false
+		}
+	}
+	return true
 }
 
 // holds reports whether an object has this RV: then an event took the store there. A bookmark behind a fence is not late:
@@ -309,10 +328,11 @@ func (c *probed) remember() {
 	c.mu.Unlock()
 }
 
-// callForHelp calls Options.Stalled if the cache has been stalled for stalledFor.
+// callForHelp calls Options.Stalled if the cache has been stalled for stalledFor, or, if changes come late, for as long as they do: what is
+// missing may be on its way, and behind a new watch it would take as long again.
 func (c *probed) callForHelp() {
 	c.mu.Lock()
-	stalled, reason := c.state == Stalled && time.Since(c.since) >= stalledFor, c.reason
+	stalled, reason := c.state == Stalled && time.Since(c.since) >= max(stalledFor, min(c.delay, longestDelay)), c.reason
 	relist := c.flows && c.lacks() || c.objects <= smallList
 	c.mu.Unlock()
 	if stalled && c.m.opts.Stalled != nil {

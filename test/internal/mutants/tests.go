@@ -478,6 +478,22 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "late-help", Protection: "a watch by which all comes late is not ended before what is missing may have come", File: "pkg/stalenessmonitor/probed.go",
+			Old: "max(stalledFor, min(c.delay, longestDelay))",
+			New: "stalledFor",
+		},
+		Package: "pkg/stalenessmonitor", Test: "TestHelpWaitsForWhatIsOnItsWay",
+	},
+	{
+		Mutant: Mutant{
+			Name: "in-time", Protection: "once changes come in time again, a watch that is stalled is ended at once", File: "pkg/stalenessmonitor/probed.go",
+			Old: "		case c.inTime(rv):",
+			New: "		case false:",
+		},
+		Package: "pkg/stalenessmonitor", Test: "TestHelpWaitsForWhatIsOnItsWay",
+	},
+	{
+		Mutant: Mutant{
 			Name: "lags-slowly", Protection: "a cache of which proofs are late does for what it had when a deletion was put off", File: "pkg/consistencystore/prove.go",
 			Old: "if (slow || proof.Outcome == freshness.Stale) &&",
 			New: "if proof.Outcome == freshness.Stale &&",
