@@ -659,7 +659,7 @@ var tested = []Tested{
 			Old: "relist := c.flows && c.lacks() || c.objects <= smallList",
 			New: "relist := true",
 		},
-		Package: compositionTests, Test: "TestOnlyAWatchThatIsSilentAloneIsRelisted",
+		Package: "pkg/stalenessmonitor", Test: "TestAnInformerRelistsIfEventsFlow",
 	},
 	{
 		Mutant: Mutant{
