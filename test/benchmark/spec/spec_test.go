@@ -106,7 +106,7 @@ func TestLoad(t *testing.T) {
 
 // The files of this repository are right, and those of one folder that want the same nodes share a cluster.
 func TestFiles(t *testing.T) {
-	for folder, nodes := range map[string]int{"quick": 300, "medium": 250, "scale": 1000, "ci": 100, "large": 5000} {
+	for folder, nodes := range map[string]int{"burst": 250, "quick": 300, "scale": 1000, "ci": 100, "large": 5000} {
 		all, err := Load(filepath.Join("..", folder))
 		require.NoError(t, err)
 		for _, b := range all {
