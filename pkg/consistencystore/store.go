@@ -60,6 +60,8 @@ type Store struct {
 	ahead map[types.NamespacedName]*ahead
 	// revisions are the last ControllerRevisions that owners have written since they were last read.
 	revisions map[types.NamespacedName]objectVersion
+	// available are the DaemonSets that come back when their next pod becomes available.
+	available map[types.NamespacedName]*time.Timer
 	// unprovable are the resources about which nothing can be proven, and since when.
 	unprovable map[schema.GroupResource]time.Time
 	// guards are those of the controller's disruptive actions.
@@ -186,6 +188,7 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 	delete(s.statuses, owner)
 	delete(s.retrying, owner)
 	delete(s.revisions, owner)
+	s.stopWaking(owner)
 	if r := s.held.actionOf(owner); r != nil {
 		r.forgotten = true
 	}

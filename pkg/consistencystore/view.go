@@ -73,6 +73,7 @@ func (s *Store) View(owner metav1.Object, kind schema.GroupVersionKind) any {
 		v.recreates = ok && d.Spec.Strategy.Type == apps.RecreateDeploymentStrategyType
 	} else if pods := s.ownPods(v.versions, owner.GetNamespace(), kind.Kind, owner); pods != nil {
 		v.owned = map[schema.GroupResource]*owned{podResource: pods}
+		s.wakeWhenAvailable(owner, pods)
 		if revisions := s.ownRevisions(v.versions, owner); revisions != nil {
 			v.owned[revisionResource] = revisions
 		}

@@ -34,6 +34,15 @@ func MaxUnavailable(n int) DaemonSetOption {
 	}
 }
 
+// Surge has a rolling update make all new pods before it deletes an old one.
+func Surge(ds *appsv1.DaemonSet) {
+	all, none := intstr.FromString("100%"), intstr.FromInt32(0)
+	ds.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{
+		Type:          appsv1.RollingUpdateDaemonSetStrategyType,
+		RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxSurge: &all, MaxUnavailable: &none},
+	}
+}
+
 // OnNode restricts the pods to one node.
 func OnNode(name string) DaemonSetOption {
 	return func(ds *appsv1.DaemonSet) {
