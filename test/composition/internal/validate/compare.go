@@ -70,7 +70,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 	}
 	lost := lostRuns(s, stock, ours)
 	for _, v := range ours.Unjustified {
-		if (v.Rule != "run" || !lost) && !collectorExcused(s, v, stock, ours) && !claimExcused(s, v, stock, ours) && !scalingExcused(s, v, stock, ours) && !detachmentExcused(s, v, stock, ours) && !retryExcused(s, v, stock, ours) && !endpointExcused(s, v, stock, ours) {
+		if (v.Rule != "run" || !lost) && !collectorExcused(s, v, stock, ours) && !claimExcused(s, v, stock, ours) && !scalingExcused(s, v, stock, ours) && !detachmentExcused(s, v, stock, ours) && !lostExcused(s, v, stock, ours) && !endpointExcused(s, v, stock, ours) {
 			out = append(out, v)
 		}
 	}
@@ -203,10 +203,10 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 	return out
 }
 
-// retryExcused says that a deletion failed, and was tried again after the event was lost that took back what it was for: no resource version shows that. Stock
-// goes on with it, too.
-func retryExcused(s schedule.Schedule, v Violation, stock, ours Record) bool {
-	return v.Rule == deletionRule && s.Has(schedule.LoseEvent) && s.HasFor(schedule.FailWrites, "pods") && ours.broke(deletionRule) <= stock.broke(deletionRule)
+// lostExcused says that the event was lost that took back what a deletion is for, which failed and is tried again, or that took a pod from its owner, which lacked
+// a label: no resource version shows that. Stock does no less of it.
+func lostExcused(s schedule.Schedule, v Violation, stock, ours Record) bool {
+	return v.Rule == deletionRule && s.HasFor(schedule.LoseEvent, "pods") && (s.HasFor(schedule.FailWrites, "pods") || s.Has(schedule.Unlabel)) && ours.broke(deletionRule) <= stock.broke(deletionRule)
 }
 
 // endpointExcused says that the slices of a Service could not be written, and were so often tried that the next try comes after the end. Stock's, too.
