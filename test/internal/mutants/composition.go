@@ -208,11 +208,7 @@ func composition() []Tested {
 			Old: "	if o.wrote != nil {",
 			New: "	if o.wrote != nil && false {",
 		}},
-		{Package: compositionTests, Test: "TestDaemonSetRollsAsItsPodsBecomeAvailable/surge$", Mutant: Mutant{
-			Name: "available", Protection: "a DaemonSet comes back when its next pod becomes available, whatever its queue knows of that", File: "pkg/consistencystore/view.go",
-			Old: "		s.wakeWhenAvailable(owner, pods)",
-			New: "		_ = s.wakeWhenAvailable",
-		}},
+		{Mutant: mustFind("available"), Package: compositionTests, Test: "TestDaemonSetRollsAsItsPodsBecomeAvailable/surge,_and_a_new_leader"},
 		{Package: compositionTests, Test: "TestDaemonSetOfManyRollsBehindLateEvents/a_node_changes_every_2s", Mutant: Mutant{
 			Name: "many-pods", Protection: "more than 100 pods of an owner are read from the server where the cache of pods lags", File: "pkg/consistencystore/live.go",
 			Old: "	manyOwned = 5000",

@@ -329,6 +329,11 @@ func (v version) compare(w version) int {
 		New: "		return nil",
 	},
 	{
+		Name: "available", Protection: "a DaemonSet comes back when its next pod becomes available", File: "pkg/consistencystore/view.go",
+		Old: "		s.wakeWhenAvailable(owner, pods)",
+		New: "		_ = s.wakeWhenAvailable",
+	},
+	{
 		Name: "leader-fence", Protection: "no write is sent once the leader lease has run out", File: "pkg/transport/client.go",
 		Old: "			next = leaderOnly{next, at, *lease}",
 		New: "			_ = leaderOnly{next, at, *lease}",
