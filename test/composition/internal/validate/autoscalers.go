@@ -345,14 +345,17 @@ func compareScaling(s schedule.Schedule, stock, ours Record) (out []Violation) {
 	add := func(rule, format string, args ...any) {
 		out = append(out, Violation{rule, fmt.Sprintf(format, args...)})
 	}
-	fault := s.TouchedAutoscalers()
+	fault, few := s.TouchedAutoscalers(), time.Duration(0)
+	if s.HasFor(schedule.LoseEvent, "horizontalpodautoscalers") && s.Has(schedule.SetMost) {
+		few = fault // Stock may have missed a lower maximum that was raised again.
+	}
 	for i, a := range s.Autoscalers {
 		for _, c := range []struct {
 			rule        string
 			ours, stock []Span
 			more        time.Duration
 		}{
-			{"too few replicas", ours.Few[a.Name], stock.Few[a.Name], 0},
+			{"too few replicas", ours.Few[a.Name], stock.Few[a.Name], few},
 			{"too many replicas", ours.Many[a.Name], stock.Many[a.Name], fault},
 		} {
 			_, _, ourAll, ourOpen := sum(c.ours)
