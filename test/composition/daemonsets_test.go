@@ -14,7 +14,8 @@ import (
 )
 
 // Upstream's queue keeps the earliest of several times at which a DaemonSet is to come back as its pods become available. If that was for a pod that another template has
-// replaced, stock comes back in time only if it waits for its own writes just then, and one that surges may not come back at all.
+// replaced, stock comes back in time only if it waits for its own writes just then, and one that surges may not come back at all. Nor may it where a node's clock is
+// ahead, or where the leader is new, which sees no pod become ready.
 func TestDaemonSetRollsAsItsPodsBecomeAvailable(t *testing.T) {
 	at := func(seconds ...float64) []schedule.Step {
 		var steps []schedule.Step
@@ -30,10 +31,11 @@ func TestDaemonSetRollsAsItsPodsBecomeAvailable(t *testing.T) {
 		// most is how much later than stock it may be, where stock ends.
 		most time.Duration
 	}{
-		"three at a time":         {nodes: 6, owner: schedule.Owner{MinReady: 23, MaxUnavailable: 3}, steps: at(60, 89.9)},
-		"surge":                   {nodes: 5, owner: schedule.Owner{MinReady: 7, Surge: 1}, steps: at(60, 83, 87.3, 116.2)},
-		"surge, and late events":  {nodes: 6, owner: schedule.Owner{MinReady: 20, Surge: 1}, steps: append(at(60, 75, 95), schedule.Step{At: 50 * time.Second, Action: schedule.Late, Target: "pods", Delay: 2 * time.Second, For: 10 * time.Minute}), most: 2 * time.Second},
-		"surge, and a new leader": {nodes: 4, owner: schedule.Owner{MinReady: 20, Surge: 1}, steps: append(at(60), schedule.Step{At: 75 * time.Second, Action: schedule.Restart}), most: time.Second},
+		"three at a time":          {nodes: 6, owner: schedule.Owner{MinReady: 23, MaxUnavailable: 3}, steps: at(60, 89.9)},
+		"surge":                    {nodes: 5, owner: schedule.Owner{MinReady: 7, Surge: 1}, steps: at(60, 83, 87.3, 116.2)},
+		"surge, and late events":   {nodes: 6, owner: schedule.Owner{MinReady: 20, Surge: 1}, steps: append(at(60, 75, 95), schedule.Step{At: 50 * time.Second, Action: schedule.Late, Target: "pods", Delay: 2 * time.Second, For: 10 * time.Minute}), most: 2 * time.Second},
+		"surge, and a clock ahead": {nodes: 4, owner: schedule.Owner{MinReady: 20, Surge: 1}, steps: append(at(60), schedule.Step{At: 30 * time.Second, Action: schedule.Clock, N: 2, Delay: 5 * time.Second})},
+		"surge, and a new leader":  {nodes: 4, owner: schedule.Owner{MinReady: 20, Surge: 1}, steps: append(at(60), schedule.Step{At: 75 * time.Second, Action: schedule.Restart}), most: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.owner.Kind, c.owner.Name = "DaemonSet", "rolled"

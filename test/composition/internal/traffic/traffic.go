@@ -9,6 +9,7 @@ package traffic
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,6 +71,8 @@ type node struct {
 	downs  atomic.Int64 // steps that have stopped its kubelet
 	late   atomic.Bool  // it was not made yet
 }
+
+func (n *node) clock() time.Time { return time.Now().Add(time.Duration(n.offset.Load())) }
 
 // Start makes the objects of the schedule, and everybody who looks after them.
 func Start(server *model.Server, s schedule.Schedule) *Traffic {
@@ -192,7 +195,7 @@ func (t *Traffic) heartbeat(n *node) {
 	if n.dead.Load() {
 		return
 	}
-	now := time.Now().Add(time.Duration(n.offset.Load()))
+	now := n.clock()
 	model.Change(t.server, model.Leases, corev1.NamespaceNodeLease, n.name, func(l *coordv1.Lease) { l.Spec.RenewTime = new(metav1.NewMicroTime(now)) })
 	model.Change(t.server, model.Nodes, "", n.name, func(o *corev1.Node) {
 		for i := range o.Status.Conditions {
@@ -355,13 +358,25 @@ func (t *Traffic) change(pod *corev1.Pod, change func(*corev1.Pod)) {
 	})
 }
 
-func (t *Traffic) dead(node string) bool {
-	for _, n := range t.nodes {
-		if n.name == node {
-			return n.dead.Load()
-		}
+func (t *Traffic) dead(name string) bool {
+	n := t.node(name)
+	return n != nil && n.dead.Load()
+}
+
+// clock is what the node's clock shows, that of everybody else if there is no such node.
+func (t *Traffic) clock(name string) time.Time {
+	if n := t.node(name); n != nil {
+		return n.clock()
 	}
-	return false
+	return time.Now()
+}
+
+// node is the one of that name, nil if there is none.
+func (t *Traffic) node(name string) *node {
+	if i := slices.IndexFunc(t.nodes, func(n *node) bool { return n.name == name }); i >= 0 {
+		return t.nodes[i]
+	}
+	return nil
 }
 
 // readiness is what a pod's readiness is to be: ready unless a step wants it not to be.
@@ -390,7 +405,7 @@ func (t *Traffic) setReady(pod *corev1.Pod) {
 		if dead = t.dead(p.Spec.NodeName); dead || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || isReady(p, status) {
 			return
 		}
-		now := metav1.Now().Rfc3339Copy()
+		now := metav1.NewTime(t.clock(p.Spec.NodeName)).Rfc3339Copy()
 		p.Status.Phase = corev1.PodRunning
 		p.Status.StartTime = &now
 		if len(t.volumes) > 0 {
