@@ -70,7 +70,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 	}
 	lost := lostRuns(s, stock, ours)
 	for _, v := range ours.Unjustified {
-		if (v.Rule != "run" || !lost) && !collectorExcused(s, v, stock, ours) && !claimExcused(s, v, stock, ours) && !scalingExcused(s, v, stock, ours) && !detachmentExcused(s, v, stock, ours) && !lostExcused(s, v, stock, ours) && !endpointExcused(s, v, stock, ours) {
+		if (v.Rule != "run" || !lost) && !collectorExcused(s, v, stock, ours) && !claimExcused(s, v, stock, ours) && !scalingExcused(s, v, stock, ours) && !detachmentExcused(s, v, stock, ours) && !lostExcused(s, v, stock, ours) && !adoptedExcused(s, v, stock, ours) && !endpointExcused(s, v, stock, ours) {
 			out = append(out, v)
 		}
 	}
@@ -207,6 +207,12 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 // a label: no resource version shows that. Stock does no less of it.
 func lostExcused(s schedule.Schedule, v Violation, stock, ours Record) bool {
 	return v.Rule == deletionRule && s.HasFor(schedule.LoseEvent, "pods") && (s.HasFor(schedule.FailWrites, "pods") || s.Has(schedule.Unlabel)) && ours.broke(deletionRule) <= stock.broke(deletionRule)
+}
+
+// adoptedExcused says that a ReplicaSet that has been scaled down takes back a pod that has its label again, while its Deployment, which recreates, is scaled up:
+// nothing is proven for that. Stock does no less of it.
+func adoptedExcused(s schedule.Schedule, v Violation, stock, ours Record) bool {
+	return v.Rule == revisionsRule && s.Has(schedule.Unlabel) && s.Has(schedule.Scale) && ours.broke(revisionsRule) <= stock.broke(revisionsRule)
 }
 
 // endpointExcused says that the slices of a Service could not be written, and were so often tried that the next try comes after the end. Stock's, too.

@@ -25,6 +25,9 @@ import (
 // deletionRule is that a pod is only deleted if its owner has too many.
 const deletionRule = "deletion"
 
+// revisionsRule is broken by a pod of a Deployment that recreates, made beside one of another ReplicaSet.
+const revisionsRule = "revisions"
+
 // endpointRule is that of what a Service lacks.
 const endpointRule = "endpoint"
 
@@ -350,7 +353,7 @@ func (j *Judge) judgeRevisions(truth model.Truth, o model.Owner, made model.Obje
 		for _, p := range podsOf(truth, rs) {
 			if rs.GetUID() != ref.UID && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed &&
 				at.Sub(p.CreationTimestamp.Time) > proofAge && !p.CreationTimestamp.After(j.filled[ref.UID]) {
-				j.unjustified("revisions", "at %s pod %s of %s beside %s, made %s before", at.Sub(j.began).Round(time.Millisecond), made.GetName(), o, p.Name, at.Sub(p.CreationTimestamp.Time))
+				j.unjustified(revisionsRule, "at %s pod %s of %s beside %s, made %s before", at.Sub(j.began).Round(time.Millisecond), made.GetName(), o, p.Name, at.Sub(p.CreationTimestamp.Time))
 				return
 			}
 		}
