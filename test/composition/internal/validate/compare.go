@@ -220,8 +220,14 @@ func endpointExcused(s schedule.Schedule, v Violation, stock, ours Record) bool 
 	return v.Rule == endpointRule && s.HasFor(schedule.FailWrites, "endpointslices") && ours.broke(endpointRule) <= stock.broke(endpointRule)
 }
 
-// onlyOurs says that a Job is complete, and stock's never will be: it deleted pods that had finished, which a stale cache had as running.
+// onlyOurs says that a Job is complete, and stock's never will be: it deleted pods that had finished, which a stale cache had as running. Or that the status of a DaemonSet
+// has all pods available, and stock's, with the same pods, has not: nothing has it come back.
 func onlyOurs(owner model.Owner, ours, stock string) bool {
+	if owner.Kind == "DaemonSet" {
+		_, pods, _ := strings.Cut(ours, "\n")
+		_, stocks, _ := strings.Cut(stock, "\n")
+		return strings.HasPrefix(ours, allAvailable) && !strings.HasPrefix(stock, allAvailable) && pods == stocks
+	}
 	return owner.Kind == "Job" && strings.HasPrefix(ours, complete) && stock == noConditions
 }
 

@@ -76,6 +76,9 @@ func stateOf(truth model.Truth, o model.Owner) state {
 // How the digest of a Job begins that has no conditions, and of one that is complete.
 const noConditions, complete = "conditions:", noConditions + " SuccessCriteriaMet Complete"
 
+// allAvailable is how the digest of a DaemonSet begins whose status says that all its pods have the template and are available.
+const allAvailable = "all available: "
+
 // digest is what of an owner, its pods and its volume claims does not depend on when and where they were made.
 func digest(truth model.Truth, o model.Owner) string {
 	var lines []string
@@ -94,7 +97,11 @@ func digest(truth model.Truth, o model.Owner) string {
 	case *corev1.ReplicationController:
 		lines = append(lines, x.Status.String())
 	case *appsv1.DaemonSet:
-		lines = append(lines, x.Status.String())
+		told := allAvailable
+		if n := x.Status.DesiredNumberScheduled; x.Status.UpdatedNumberScheduled != n || x.Status.NumberAvailable != n {
+			told = "not " + told
+		}
+		lines = append(lines, told+x.Status.String())
 	case *appsv1.StatefulSet:
 		lines = append(lines, x.Status.String())
 	case *batchv1.Job:
