@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/kubernetes/pkg/controller"
@@ -89,6 +90,7 @@ func Draw(seed uint64) Schedule {
 	d.ending()
 	d.others()
 	d.variants()
+	d.rollouts()
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }
@@ -196,6 +198,33 @@ func (d *draw) variants() {
 		}
 		if o.Kind != "Job" && d.IntN(2) == 0 {
 			o.MinReady = 1 + d.IntN(20)
+		}
+	}
+}
+
+// rollouts has DaemonSets surge, or roll some nodes at once, with pods that take a while to be available, and new templates before they are, in every fourth seed. It draws
+// from numbers of its own, so that the rest of a seed stays as it is.
+func (d *draw) rollouts() {
+	d.Rand = rand.New(rand.NewPCG(d.Seed, 14))
+	slow := slices.ContainsFunc(d.Owners, func(o Owner) bool { return strings.HasPrefix(o.Name, "daemonsets-queue-") }) // Chance decides there whose turn it is.
+	if d.IntN(4) > 0 || slow {
+		return
+	}
+	for i := range d.Owners {
+		o := &d.Owners[i]
+		if o.Kind != "DaemonSet" {
+			continue
+		}
+		if d.IntN(2) == 0 {
+			o.Surge = 1 + d.IntN(3)
+		} else {
+			o.MaxUnavailable = 1 + d.IntN(3)
+		}
+		if d.IntN(3) > 0 {
+			o.MinReady = 1 + d.IntN(25)
+		}
+		for range 1 + d.IntN(3) {
+			d.add(Step{Action: Roll, Target: o.Name})
 		}
 	}
 }

@@ -32,7 +32,8 @@ func (t *Tail) Add(s schedule.Schedule, stock, ours Record) {
 		t.stock, t.ours = map[string][]time.Duration{}, map[string][]time.Duration{}
 	}
 	for i, owner := range Owners(s) {
-		if s.Touched(s.Owners[i]) == 0 && !stock.roomier(owner.Namespace) {
+		onlyOurs := ended(ours.Undone[owner]) && !ended(stock.Undone[owner]) // How long stock would have taken is not known.
+		if s.Touched(s.Owners[i]) == 0 && !stock.roomier(owner.Namespace) && !onlyOurs {
 			addTail(t.stock, owner, stock)
 			addTail(t.ours, owner, ours)
 		}
