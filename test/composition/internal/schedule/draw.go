@@ -396,9 +396,19 @@ func (s Step) touches(resource string) time.Duration {
 	return 0
 }
 
+// Ahead is how far the clock of a node may be ahead at the most, by which the owner's pods there are available late; 0 if they are available when they are ready.
+func (s Schedule) Ahead(o Owner) (most time.Duration) {
+	for _, step := range s.Steps {
+		if step.Action == Clock && o.MinReady > 0 {
+			most += max(step.Delay, 0)
+		}
+	}
+	return most
+}
+
 // Touched is for how long faults disturb an owner, at the most; 0 for a healthy one.
 func (s Schedule) Touched(o Owner) time.Duration {
-	sum := s.touched(o.Reads())
+	sum := s.touched(o.Reads()) + s.Ahead(o)
 	if o.Namespace != "" {
 		sum += 10 * time.Second // A quota may refuse its pods, and chance decides when it is tried again.
 	}
