@@ -68,6 +68,7 @@ func TestADaemonSetComesBackWhenItsNextPodIsAvailable(t *testing.T) {
 				})
 				c.read(s)
 				time.Sleep(time.Minute)
+				synctest.Wait()
 				require.Equal(t, c.after, after)
 			})
 		})
