@@ -217,11 +217,11 @@ func compareServices(s schedule.Schedule, stock, ours Record) (out []Violation) 
 		owner, fault := ServiceOwner(service.Name), s.TouchedService(service)
 		_, _, lacked, _ := sum(ours.Missing[owner])
 		_, _, left, _ := sum(stock.Missing[owner])
+		more := moreRequests
+		if left > lacked+afterFault {
+			more += leftToDo // Stock has left its slices as they were.
+		}
 		for what, n := range ours.Requests[owner] {
-			more := moreRequests
-			if left > lacked+afterFault {
-				more += leftToDo // Stock has left its slices as they were.
-			}
 			if was := stock.Requests[owner][what]; n > was*5/4+more {
 				add("requests", "%s: %d times %s, stock %d", owner, n, what, was)
 			}
