@@ -25,9 +25,8 @@ import (
 )
 
 const (
-	recreated    = "recreated"
-	recreatedBy  = 3 // pods
-	recreateNext = workload.Image + ":next"
+	recreated   = "recreated"
+	recreatedBy = 3 // pods
 	// wrongAfter is for how long P is watched once it has put the new pods off.
 	wrongAfter = 5 * time.Second
 )
@@ -54,7 +53,7 @@ var _ = describe(scenario{
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 
 		r.eventually(ctx, "the new pods to be made, or put off", func() (bool, error) {
-			if r.recreatedPods(recreateNext) == recreatedBy {
+			if r.recreatedPods(nextImage) == recreatedBy {
 				return true, nil
 			}
 			return r.Arm == rig.P && series(ctx, r, "stale_controller_unproven_actions_total", `controller="deployment"`, `resource="pods"`) > 0, nil
@@ -62,7 +61,7 @@ var _ = describe(scenario{
 		r.passes(ctx, "the controller to go wrong later", time.Now(), wrongAfter)
 		r.proves(hold, recreatedBy, wrongAfter)
 		r.putOff(ctx, "deployment", truth.Pods)
-		r.figure("old and new pods", "%d, %d", r.recreatedPods(workload.Image), r.recreatedPods(recreateNext))
+		r.figure("old and new pods", "%d, %d", r.recreatedPods(workload.Image), r.recreatedPods(nextImage))
 
 		hold.Clear()
 		r.figure("rolled out after the release", "%v", rounded(r.converges(ctx, "the Deployment has its new pods alone", stepLimit, r.recreateDone)))
@@ -85,9 +84,9 @@ func (r *run) recreatedPods(image string) int {
 func (r *run) recreateDone() error {
 	ginkgo.GinkgoHelper()
 	for _, e := range r.Truth.At(truth.Deployments, truth.Latest) {
-		if d := e.Object.(*appsv1.Deployment); d.Name == recreated && deploymentDone(d) && r.recreatedPods(workload.Image) == 0 && r.recreatedPods(recreateNext) == recreatedBy {
+		if d := e.Object.(*appsv1.Deployment); d.Name == recreated && deploymentDone(d) && r.recreatedPods(workload.Image) == 0 && r.recreatedPods(nextImage) == recreatedBy {
 			return nil
 		}
 	}
-	return fmt.Errorf("there are %d old pods and %d new ones", r.recreatedPods(workload.Image), r.recreatedPods(recreateNext))
+	return fmt.Errorf("there are %d old pods and %d new ones", r.recreatedPods(workload.Image), r.recreatedPods(nextImage))
 }
