@@ -24,14 +24,14 @@ const StaleCacheReason = "StaleCache"
 
 // kinds are the kinds of the controllers' owners, by the names under which the seam asks for stores.
 var kinds = map[string]schema.GroupVersionKind{
-	cronJob:                 {Group: "batch", Version: "v1", Kind: "CronJob"},
-	daemonSetStore:          {Group: "apps", Version: "v1", Kind: "DaemonSet"},
-	deploymentStore:         {Group: "apps", Version: "v1", Kind: "Deployment"},
-	autoscaler:              {Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
-	"job":                   {Group: "batch", Version: "v1", Kind: "Job"},
-	"replicaset":            {Group: "apps", Version: "v1", Kind: "ReplicaSet"},
-	"replicationcontroller": {Version: "v1", Kind: "ReplicationController"},
-	statefulSetStore:        {Group: "apps", Version: "v1", Kind: "StatefulSet"},
+	cronJob:                    {Group: "batch", Version: "v1", Kind: "CronJob"},
+	daemonSetStore:             {Group: "apps", Version: "v1", Kind: "DaemonSet"},
+	deploymentStore:            {Group: "apps", Version: "v1", Kind: "Deployment"},
+	autoscaler:                 {Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
+	"job":                      {Group: "batch", Version: "v1", Kind: "Job"},
+	"replicaset":               {Group: "apps", Version: "v1", Kind: "ReplicaSet"},
+	replicationControllerStore: {Version: "v1", Kind: "ReplicationController"},
+	statefulSetStore:           {Group: "apps", Version: "v1", Kind: "StatefulSet"},
 }
 
 // Reporter records on an object, and in the log unless enough others are there, for what it waits (gap 18).

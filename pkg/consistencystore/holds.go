@@ -45,6 +45,8 @@ func (h *hold) awaits() string {
 		return "a proof that the caches are as new as the start of leadership"
 	case h.reason == stalenessz.ForUnsettled:
 		return "the outcome of a write whose answer was lost"
+	case h.reason == stalenessz.ForUnseen:
+		return "the cache to show its last write, before it writes again; its reconciles go on"
 	case h.failed:
 		return "its next try"
 	}
@@ -63,6 +65,8 @@ func (h *hold) why(proof freshness.Proof) string {
 		return "the last try failed; the pause between tries grows"
 	case h.handlers:
 		return "the cache is fresh, but its event handlers have not been told all that it has"
+	case h.reason == stalenessz.ForUnseen:
+		return "events of the resource are late"
 	case proof.Outcome == "":
 		return "the cache is being proven"
 	}
@@ -94,7 +98,7 @@ type holds struct {
 }
 
 func newHolds(controller string) *holds {
-	return &holds{controller: controller, owners: map[string]map[types.NamespacedName][]*hold{stalenessz.ForStart: {}, stalenessz.ForUnsettled: {}, stalenessz.ForAction: {}}}
+	return &holds{controller: controller, owners: map[string]map[types.NamespacedName][]*hold{stalenessz.ForStart: {}, stalenessz.ForUnsettled: {}, stalenessz.ForUnseen: {}, stalenessz.ForAction: {}}}
 }
 
 // gate refuses an owner if a hold of all owners, or its own, keeps it from being reconciled.
@@ -186,7 +190,7 @@ func (l *holds) change(f func()) {
 
 // count sets the metric of how many owners wait for that reason. mu must be held.
 func (l *holds) count(reason string) {
-	if reason != stalenessz.ForAction {
+	if reason != stalenessz.ForAction && reason != stalenessz.ForUnseen {
 		metrics.Parked(l.controller, reason, len(l.owners[reason]))
 	}
 }

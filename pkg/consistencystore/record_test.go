@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,9 +53,12 @@ func (deafStore) Wrote(types.NamespacedName, types.UID, schema.GroupResource, me
 func (deafStore) Deleted(types.NamespacedName, types.UID, schema.GroupResource, types.NamespacedName, types.UID) {
 }
 func (deafStore) Fenced(schema.GroupResource, string, rvtracker.Sent) {}
-func (deafStore) Recorded(types.NamespacedName, transport.Write)      {}
-func (deafStore) Failed(types.NamespacedName, transport.Write)        {}
-func (deafStore) Untracked(types.NamespacedName, types.UID)           {}
+func (deafStore) Withholds(types.NamespacedName, transport.Write, func() (string, string)) error {
+	return nil
+}
+func (deafStore) Recorded(types.NamespacedName, transport.Write) {}
+func (deafStore) Failed(types.NamespacedName, transport.Write)   {}
+func (deafStore) Untracked(types.NamespacedName, types.UID)      {}
 func (deafStore) Unsettled(types.NamespacedName, types.UID, schema.GroupResource, time.Duration) (tracked, again bool) {
 	return false, false
 }
@@ -216,39 +220,75 @@ type failures struct {
 
 func (f *failures) Failed(types.NamespacedName, transport.Write) { f.n++ }
 
-// What was to be deleted and is gone already is no write that failed, where upstream takes it for success.
-func TestADeletionOfWhatIsGoneHasNotFailed(t *testing.T) {
+// What was to be deleted and is gone already, or to be made and is there, is no write that failed, where upstream takes it for success.
+func TestWhatIsDoneAlreadyHasNotFailed(t *testing.T) {
 	deletePod := func(ctx context.Context, c kubernetes.Interface) error {
 		return c.CoreV1().Pods("ns").Delete(ctx, "a", metav1.DeleteOptions{})
 	}
+	createRevision := func(ctx context.Context, c kubernetes.Interface) error {
+		_, err := c.AppsV1().ControllerRevisions("ns").Create(ctx, &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+		return err
+	}
 	for name, tc := range map[string]struct {
-		code  int32
-		do    func(ctx context.Context, c kubernetes.Interface) error
-		fails int
+		code   int32
+		do     func(ctx context.Context, c kubernetes.Interface) error
+		fails  int
+		reason metav1.StatusReason
 	}{
-		"a pod is gone": {http.StatusNotFound, deletePod, 0},
-		"a ReplicaSet is gone": {http.StatusNotFound, func(ctx context.Context, c kubernetes.Interface) error {
+		"a pod is gone": {code: http.StatusNotFound, do: deletePod},
+		"a ReplicaSet is gone": {code: http.StatusNotFound, do: func(ctx context.Context, c kubernetes.Interface) error {
 			return c.AppsV1().ReplicaSets("ns").Delete(ctx, "a", metav1.DeleteOptions{})
-		}, 0},
-		"a Job is gone": {http.StatusNotFound, func(ctx context.Context, c kubernetes.Interface) error {
+		}},
+		"a Job is gone": {code: http.StatusNotFound, fails: 1, do: func(ctx context.Context, c kubernetes.Interface) error {
 			return c.BatchV1().Jobs("ns").Delete(ctx, "a", metav1.DeleteOptions{})
-		}, 1},
-		"a pod to update is gone": {http.StatusNotFound, func(ctx context.Context, c kubernetes.Interface) error {
+		}},
+		"a pod to update is gone": {code: http.StatusNotFound, fails: 1, do: func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := c.CoreV1().Pods("ns").Update(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.UpdateOptions{})
 			return err
-		}, 1},
-		"the pod is another one": {http.StatusConflict, deletePod, 1},
+		}},
+		"the pod is another one": {code: http.StatusConflict, fails: 1, do: deletePod},
+		"a revision is there":    {code: http.StatusConflict, do: createRevision, reason: metav1.StatusReasonAlreadyExists},
+		"a revision is refused":  {code: http.StatusConflict, fails: 1, do: createRevision, reason: metav1.StatusReasonConflict},
+		"a pod is there": {code: http.StatusConflict, fails: 1, reason: metav1.StatusReasonAlreadyExists, do: func(ctx context.Context, c kubernetes.Interface) error {
+			_, err := c.CoreV1().Pods("ns").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+			return err
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := &failures{}
 			ctx := consistency.WithOwner(t.Context(), store, types.NamespacedName{Namespace: "ns", Name: "owner"}, "uid")
-			err := tc.do(ctx, answering(t, runtime.ContentTypeJSON, int(tc.code), &metav1.Status{Status: metav1.StatusFailure, Code: tc.code}))
+			err := tc.do(ctx, answering(t, runtime.ContentTypeJSON, int(tc.code), &metav1.Status{Status: metav1.StatusFailure, Code: tc.code, Reason: tc.reason}))
 			var status apierrors.APIStatus
 			require.ErrorAs(t, err, &status)
 			require.Equal(t, tc.code, status.Status().Code, "the controller still gets the answer")
 			require.Equal(t, tc.fails, store.n)
 		})
 	}
+}
+
+// withholder is a store that lets no write through, and remembers what it was asked about.
+type withholder struct {
+	deafStore
+	asked []string
+}
+
+func (w *withholder) Withholds(_ types.NamespacedName, what transport.Write, sent func() (string, string)) error {
+	name, version := sent()
+	w.asked = append(w.asked, strings.TrimSpace(what.Method+" "+name+" "+version))
+	return &heldError{}
+}
+
+// A write that is withheld is not sent, and its owner is not tried again by its queue.
+func TestAWriteThatIsWithheldIsNotSent(t *testing.T) {
+	store := &withholder{}
+	ctx := consistency.WithOwner(t.Context(), store, types.NamespacedName{Namespace: "ns", Name: "owner"}, "uid")
+	client := answering(t, runtime.ContentTypeProtobuf, http.StatusOK, &appsv1.Deployment{})
+	_, err := client.AppsV1().Deployments("ns").UpdateStatus(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "5"}}, metav1.UpdateOptions{})
+	require.True(t, consistency.Parked(err), "%v", err)
+	_, err = client.AppsV1().ControllerRevisions("ns").Create(ctx, &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, metav1.CreateOptions{})
+	require.True(t, consistency.Parked(err), "%v", err)
+	require.True(t, consistency.Parked(client.AppsV1().ControllerRevisions("ns").Delete(ctx, "c", metav1.DeleteOptions{})))
+	require.Equal(t, []string{"PUT a 5", "POST b", "DELETE"}, store.asked)
 }
 
 // held is a cache at a version, with one object.

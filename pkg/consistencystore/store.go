@@ -83,6 +83,10 @@ type Store struct {
 	period time.Duration
 	// statuses are the tries of statuses that could not be written while an action of their owner waits; nil: the controller's queue tries them.
 	statuses map[types.NamespacedName]*comeback
+	// goesOn is the cache of the resource of which an owner's reconcile waits for no own write, nil if there is none, and unseen has the last such write of each owner
+	// until a reconcile has read it.
+	goesOn *rvtracker.Source
+	unseen map[types.NamespacedName]*unseen
 	// retrying are the owners that come back for an action that has failed though it was proven.
 	retrying map[types.NamespacedName]*hold
 	// unsettled are the owners' writes of unknown outcome.
@@ -103,6 +107,9 @@ func (s *Store) EnsureReady(owner types.NamespacedName) error {
 		return err
 	}
 	s.refusals.begin(owner)
+	if s.goesOn != nil {
+		s.beginUnseen(owner)
+	}
 	s.proveAhead(owner)
 	return nil
 }
@@ -110,6 +117,9 @@ func (s *Store) EnsureReady(owner types.NamespacedName) error {
 // WroteAt records a write; see rvtracker.Controller. A version that cannot be compared is not waited
 // for, so that upstream's expectations stay in force for this owner.
 func (s *Store) WroteAt(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, rv string) {
+	if s.goesOnAfter(resource) {
+		return // Wrote has noted it.
+	}
 	s.wrote(owner, ownerUID, resource, rv, rvtracker.Sent{})
 }
 
@@ -122,7 +132,18 @@ func (s *Store) Wrote(owner types.NamespacedName, ownerUID types.UID, resource s
 	if resource == revisionResource {
 		s.wroteRevision(owner, versionOf(&answer))
 	}
+	if s.goesOnAfter(resource) {
+		s.wroteUnseen(owner, answer.Name, answer.ResourceVersion)
+		return
+	}
 	s.wrote(owner, ownerUID, resource, answer.ResourceVersion, sent)
+}
+
+// Deleted records a deletion; see rvtracker.Controller.
+func (s *Store) Deleted(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, key types.NamespacedName, uid types.UID) {
+	if !s.goesOnAfter(resource) {
+		s.Controller.Deleted(owner, ownerUID, resource, key, uid)
+	}
 }
 
 func (s *Store) wrote(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, rv string, sent rvtracker.Sent) {
@@ -188,6 +209,7 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 	delete(s.statuses, owner)
 	delete(s.retrying, owner)
 	delete(s.revisions, owner)
+	delete(s.unseen, owner)
 	s.stopWaking(owner)
 	if r := s.held.actionOf(owner); r != nil {
 		r.forgotten = true

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -135,8 +134,9 @@ func newStore(tracker *rvtracker.Tracker, controller string, stores map[schema.G
 	}
 	s := &Store{name: controller, caches: stores, held: newHolds(controller), retrying: map[types.NamespacedName]*hold{}}
 	s.Controller = tracker.ForController(controller, tracked, s.wake)
-	// Upstream's stores wait for pods and for the owner itself, and have no revisions.
-	s.Controller.Limit(rvtracker.OwnerLimits, appsv1.Resource("controllerrevisions"))
+	if store := tracked[goesOn[controller]]; store != nil {
+		s.goesOn = tracker.Register(goesOn[controller], store)
+	}
 	return s
 }
 

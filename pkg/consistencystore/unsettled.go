@@ -178,13 +178,13 @@ const maxRetries = 10
 // Unsettled notes that a write was sent for the owner and its outcome is unknown: EnsureReady refuses the
 // owner until the cache of the resource is proven as new as now. No proof is asked for before EnsureReady is called. Resources
 // of which the controller has no cache are not tracked. Nor is the status of an autoscaler: its replicas are read from the server, and to raise them must
-// not wait.
+// not wait. Nor are those of Deployments and ReplicationControllers to themselves, for which upstream does not wait either: the server refuses an outdated one.
 //
 // If the client would have sent the write again after retry, the owner has to be reconciled again instead: EnsureReady
 // refuses it for at least that time, and then it comes back to the queue. After as many times as the client would have
 // tried it does not, so that the queue's backoff applies.
 func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (tracked, again bool) {
-	if _, ok := s.caches[resource]; !ok || s.prover == nil || s.name == autoscaler {
+	if _, ok := s.caches[resource]; !ok || s.prover == nil || s.name == autoscaler || s.goesOnAfter(resource) && resource != revisionResource {
 		return false, false
 	}
 	metrics.Unsettled(s.name, resource)

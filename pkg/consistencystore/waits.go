@@ -47,6 +47,9 @@ func (s *Store) Waits(out *stalenessz.Longest) {
 	}
 	s.held.each(func(owner types.NamespacedName, h *hold) {
 		wants, awaits, proof := tally.Wants, h.awaits(), h.proof
+		if h.reason == stalenessz.ForUnseen {
+			wants = tally.WantsAction
+		}
 		if h.action != nil {
 			wants, awaits = tally.WantsAction, awaits+", "+s.purpose()
 			if shown, ok := s.shownStale(h.resource); ok {

@@ -34,8 +34,6 @@ type Controller struct {
 	parkedFor     tally
 	parkedCounted tally // as Metrics last had it
 	demands       []demand
-	// limits are of waits for own writes; nil: there is none.
-	limits map[schema.GroupResource]Limits
 }
 
 // ForController registers the stores that a controller reads and returns its
@@ -73,21 +71,6 @@ func (t *Tracker) ForController(name string, stores map[schema.GroupResource]Sto
 	}
 	t.controllers = append(t.controllers, c)
 	return c
-}
-
-// Limit bounds how long an owner waits for its own writes to the resources to be seen: after that it is reconciled without. Call it before any other method.
-func (c *Controller) Limit(limits Limits, resources ...schema.GroupResource) {
-	c.t.mu.Lock()
-	defer c.t.mu.Unlock()
-	if c.limits == nil {
-		c.limits = map[schema.GroupResource]Limits{}
-	}
-	for _, resource := range resources {
-		c.limits[resource] = limits
-		if s := c.sources[resource]; s != nil {
-			s.limited = true
-		}
-	}
 }
 
 // Sent is what was known of a store and its resource when a write was sent. The zero value means unknown.

@@ -66,9 +66,6 @@ func (t *Tracker) tick() {
 		if s.hopeless(now) {
 			t.abandon(s, now)
 		}
-		if s.limited {
-			t.letGo(s, now, "Reconciling an object before the cache has its own write: it has waited as long as it may", overdue)
-		}
 		if s.heldTooLong(now) {
 			t.trustAnyway(s, "because nothing has settled that in time")
 		}
@@ -145,29 +142,20 @@ func (t *Tracker) abandon(s *Source, now time.Time) {
 	if !s.usable() && now.Sub(s.blockedSince) >= maxWait {
 		t.trustAnyway(s, "because the server gives no proof")
 	}
-	t.letGo(s, now, "Reconciling an object without the proof that it waited for: the server gives none", func(r *record, now time.Time) bool {
-		return now.Sub(r.owner.park.since) >= maxWait
-	})
+	t.letGo(s, now)
 }
 
-// overdue says that the record's owner has waited for its own write for as long as its controller lets it.
-func overdue(r *record, now time.Time) bool {
-	limits, limited := r.owner.c.limits[r.src.resource]
-	why := r.src.kind(r)
-	return limited && (why == whyWrite || why == whyDelete) && now.Sub(r.owner.park.since) >= limits.Of(r.owner.park.stale)
-}
-
-// letGo lets go the owners that are parked for a record on s which is due.
-func (t *Tracker) letGo(s *Source, now time.Time, message string, due func(r *record, now time.Time) bool) {
+// letGo lets go the owners that have been parked for a record on s for maxWait.
+func (t *Tracker) letGo(s *Source, now time.Time) {
 	abandoned := 0
 	for _, r := range s.parkedRecords() {
 		o := r.owner
-		if r.src != s || o == nil || o.park == nil || !due(r, now) {
+		if r.src != s || o == nil || o.park == nil || now.Sub(o.park.since) < maxWait {
 			continue
 		}
 		t.opts.Metrics.Dropped(o.c.name, s.resource, outcomeAbandoned)
 		if abandoned++; abandoned <= loggedOwners {
-			t.info(message, "controller", o.c.name, "owner", o.name.String(), "resource", s.resource.String())
+			t.info("Reconciling an object without the proof that it waited for: the server gives none", "controller", o.c.name, "owner", o.name.String(), "resource", s.resource.String())
 		}
 		o.release(r)
 		t.finish(o, outcomeAbandoned, now)

@@ -44,7 +44,6 @@ type Source struct {
 	epoch   uint64
 	blocked bool // as users have counted it
 	users   []*Controller
-	limited bool // a user has a limit for waits for its own writes
 	side    []*record
 	records int
 	// live is the highest RV of the server that fences, writes and bookmarks have shown in this epoch.

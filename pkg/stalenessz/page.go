@@ -44,6 +44,8 @@ const (
 	ForStart = "start"
 	// ForUnsettled: it is not known whether a write was made whose answer was lost.
 	ForUnsettled = "unsettled_write"
+	// ForUnseen: a cache does not show the owner's last write to a resource, and another one would rest on it. The rest of the reconcile goes on.
+	ForUnseen = "unseen_write"
 	// ForAction: a cache is not proven as new as a disruptive action needs it. The rest of the reconcile goes on.
 	ForAction = "action"
 )

@@ -86,7 +86,7 @@ type StalenesszWait struct {
 	// Group and Resource of the cache.
 	Group    string `json:"group"`
 	Resource string `json:"resource"`
-	// Reason is own_writes, relist, rewind, start or unsettled_write, as in stale_controller_parked_owners, or action: what is put off.
+	// Reason is own_writes, relist, rewind, start or unsettled_write, as in stale_controller_parked_owners, or action or unseen_write: what is put off while the rest of the reconcile goes on.
 	Reason      string    `json:"reason"`
 	For         string    `json:"for"`
 	Why         string    `json:"why"`

@@ -40,6 +40,8 @@ type Store interface {
 	Deleted(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, key types.NamespacedName, uid types.UID)
 	// Fenced says at which version a write was made, and when it was sent: whatever was committed before has a lower one.
 	Fenced(resource schema.GroupResource, rv string, sent rvtracker.Sent)
+	// Withholds returns an error if a write must not be sent yet. sent is the object in the request.
+	Withholds(owner types.NamespacedName, what Write, sent func() (name, version string)) error
 	// Recorded says that a write was recorded.
 	Recorded(owner types.NamespacedName, what Write)
 	// Failed says that a write was refused, or that nobody knows what became of it. A deletion of what is gone is not refused, if the controller takes that for success.
@@ -96,6 +98,9 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		return r.next.RoundTrip(req) // It is upstream's.
 	}
 	w := ownerWrite{owner: owner, store: store, req: req, info: info}
+	if err := store.Withholds(owner.Name, w.what(), w.sentVersion); err != nil {
+		return nil, err
+	}
 	var sent rvtracker.Sent // How far the cache has got that will show the write.
 	if w.info != nil {
 		sent = store.Sending(w.resource())
@@ -104,7 +109,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	unknown := outcomeUnknown(req, resp, err)
 	refused := !unknown && (err != nil || resp.StatusCode >= http.StatusMultipleChoices)
 	consistency.Wrote(req.Context(), unknown || refused)
-	if unknown || refused && !w.gone(resp) {
+	if unknown || refused && !w.gone(resp) && !w.exists(resp) {
 		store.Failed(owner.Name, w.what())
 	}
 	if refused {
@@ -239,6 +244,16 @@ func (w ownerWrite) gone(resp *http.Response) bool {
 	return resp != nil && resp.StatusCode == http.StatusNotFound && w.req.Method == http.MethodDelete && w.info != nil && (w.info.Resource == "pods" || w.info.Resource == "replicasets")
 }
 
+// exists reports whether a revision was to be made that is there already. Upstream's controllers of DaemonSets and StatefulSets read it then, and go on if it is theirs
+// (pkg/controller/daemon/update.go, snapshot; pkg/controller/history/controller_history.go, CreateControllerRevision).
+func (w ownerWrite) exists(resp *http.Response) bool {
+	if resp == nil || resp.StatusCode != http.StatusConflict || w.req.Method != http.MethodPost || w.info == nil || w.info.Resource != "controllerrevisions" {
+		return false
+	}
+	status := statusOf(resp)
+	return status != nil && status.reason == metav1.StatusReasonAlreadyExists
+}
+
 // unrecorded says that nothing waits for the write, so that upstream's expectations stay in force.
 func (w ownerWrite) unrecorded(cause string, err error) {
 	w.store.Untracked(w.owner.Name, w.owner.UID)
@@ -310,6 +325,18 @@ func (w ownerWrite) madeAt(rv string) bool {
 	return err == nil && object.ResourceVersion != "" && object.ResourceVersion != rv
 }
 
+// sentVersion is the name and the version of the object in the request, as far as it has them.
+func (w ownerWrite) sentVersion() (name, version string) {
+	if w.req.GetBody == nil {
+		return "", ""
+	}
+	object, err := w.sentObject()
+	if err != nil {
+		return "", ""
+	}
+	return object.Name, object.ResourceVersion
+}
+
 // sentObject is the object in the request, which can be read again.
 func (w ownerWrite) sentObject() (*answer, error) {
 	body, err := w.req.GetBody()
@@ -331,6 +358,7 @@ type answer struct {
 	metav1.ObjectMeta
 	details *metav1.StatusDetails
 	message string
+	reason  metav1.StatusReason
 }
 
 // record has the owner's store wait for what a successful answer says.

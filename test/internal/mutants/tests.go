@@ -314,7 +314,7 @@ var tested = []Tested{
 			Old: "refused && !w.gone(resp)",
 			New: "refused && (!w.gone(resp) || true)",
 		},
-		Package: "pkg/consistencystore", Test: "TestADeletionOfWhatIsGoneHasNotFailed",
+		Package: "pkg/consistencystore", Test: "TestWhatIsDoneAlreadyHasNotFailed",
 	},
 	{
 		Mutant: Mutant{
@@ -639,11 +639,35 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "revision-limit", Protection: "an owner waits for a revision that it has written for a limited time", File: "pkg/rvtracker/safety.go",
-			Old: "return limited && (why == whyWrite",
-			New: "return limited && false && (why == whyWrite",
+			Name: "goes-on", Protection: "repair does not wait for what an owner has written to itself, or as a revision, where upstream's does not", File: "pkg/consistencystore/unseen.go",
+			Old: "return s.goesOn != nil && resource == goesOn[s.name]",
+			New: "return s.goesOn != nil && resource == goesOn[s.name] && false",
+		},
+		Package: "test/composition", Test: "TestOwnersWhoseOwnEventsAreLate",
+	},
+	{
+		Mutant: Mutant{
+			Name: "withheld", Protection: "a write waits until the cache shows an earlier one of its owner on which it would rest", File: "pkg/consistencystore/unseen.go",
+			Old: "withholds := last != nil && last.before",
+			New: "withholds := last != nil && last.before && false",
+		},
+		Package: "pkg/consistencystore", Test: "TestReconcilesGoOnThoughAnOwnWriteIsNotSeen",
+	},
+	{
+		Mutant: Mutant{
+			Name: "withheld-limit", Protection: "a write waits for an earlier one of its owner for a limited time", File: "pkg/consistencystore/unseen.go",
+			Old: "last.at.Add(rvtracker.OwnerLimits.Stale)",
+			New: "last.at.Add(24 * time.Hour)",
 		},
 		Package: "test/composition", Test: "TestRevisionsThatAreNotSeen",
+	},
+	{
+		Mutant: Mutant{
+			Name: "revision-exists", Protection: "a revision that is there already does not delay what its owner does next", File: "pkg/transport/record.go",
+			Old: "!w.exists(resp)",
+			New: "(!w.exists(resp) || true)",
+		},
+		Package: "pkg/consistencystore", Test: "TestWhatIsDoneAlreadyHasNotFailed",
 	},
 	{
 		Mutant: Mutant{

@@ -1,0 +1,119 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
+)
+
+// replicationControllerStore is the controller of ReplicationControllers.
+const replicationControllerStore = "replicationcontroller"
+
+// goesOn has, by controller, the resource of which upstream's reconciles wait for no own write: DaemonSets and StatefulSets not for their revisions, Deployments and
+// ReplicationControllers not for themselves. A reconcile that waited for these would hold up the repair of pods for as long as their events are late. So it goes on,
+// and only a further write to the resource waits, which would rest on what was before: it would give two revisions one number, or be refused.
+var goesOn = map[string]schema.GroupResource{
+	daemonSetStore: revisionResource, statefulSetStore: revisionResource,
+	deploymentStore: appsv1.Resource("deployments"), replicationControllerStore: corev1.Resource("replicationcontrollers"),
+}
+
+// unseen is the last write for an owner to the resource of which its reconcile waits for none. A reconcile that begins when the cache shows it removes it.
+type unseen struct {
+	name, version string
+	at            time.Time
+	// before says that a reconcile has begun which may not have read it, and withholds that one has withheld a write since.
+	before, withholds bool
+}
+
+// goesOnAfter reports whether an owner's next reconcile does not wait for a write to the resource.
+func (s *Store) goesOnAfter(resource schema.GroupResource) bool {
+	return s.goesOn != nil && resource == goesOn[s.name]
+}
+
+// wroteUnseen notes a write for which the owner's next reconcile does not wait.
+func (s *Store) wroteUnseen(owner types.NamespacedName, name, version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unseen == nil {
+		s.unseen = map[types.NamespacedName]*unseen{}
+	}
+	s.unseen[owner] = &unseen{name: name, version: version, at: time.Now()}
+}
+
+// beginUnseen notes that a reconcile of the owner begins.
+func (s *Store) beginUnseen(owner types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := s.unseen[owner]
+	if last == nil {
+		return
+	}
+	if s.goesOn.Reached(last.version) {
+		delete(s.unseen, owner)
+		return
+	}
+	last.before = true
+}
+
+// Withholds returns an error if a write must not be sent, because the reconcile began when the cache did not show an earlier one for the owner, on which it would rest. The rest of
+// the reconcile goes on, and the owner comes back when the cache shows it, or after [rvtracker.OwnerLimits]: then the write is sent, as on upstream. sent is the object
+// in the request.
+func (s *Store) Withholds(owner types.NamespacedName, what transport.Write, sent func() (name, version string)) error {
+	if !s.goesOnAfter(what.Resource) {
+		return nil
+	}
+	s.mu.Lock()
+	last := s.unseen[owner]
+	withholds := last != nil && last.before
+	s.mu.Unlock()
+	if !withholds {
+		return nil
+	}
+	name, version := sent()
+	if what.Resource == revisionResource {
+		if what.Method == http.MethodPost && name == last.name {
+			return nil // The server says that there is one, and the controller reads it.
+		}
+	} else if version == "" || freshness.Passed(version, last.version) {
+		return nil // It rests on what was read from the server.
+	}
+	h := &hold{reason: stalenessz.ForUnseen, resource: what.Resource, since: last.at}
+	s.mu.Lock()
+	again := last.withholds
+	last.withholds = true
+	s.mu.Unlock()
+	if !again {
+		s.held.change(func() { s.held.park(owner, h) })
+		go s.awaitUnseen(owner, last, h)
+	}
+	return &heldError{owner: owner, hold: *h}
+}
+
+// awaitUnseen has the owner come back when the cache shows the write.
+func (s *Store) awaitUnseen(owner types.NamespacedName, last *unseen, h *hold) {
+	ctx, cancel := context.WithDeadline(s.ctx, last.at.Add(rvtracker.OwnerLimits.Stale))
+	defer cancel()
+	_ = s.goesOn.Wait(ctx, last.version) // An error says that it will not come, or did not come in time.
+	s.mu.Lock()
+	if s.unseen[owner] == last {
+		delete(s.unseen, owner)
+	}
+	s.mu.Unlock()
+	s.held.change(func() { s.held.release(h.reason, owner, h.resource) })
+	if s.ctx.Err() == nil {
+		s.wake(owner)
+	}
+}
