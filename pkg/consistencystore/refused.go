@@ -44,6 +44,7 @@ type refusals struct {
 }
 
 type refusal struct {
+	uid    types.UID       // of the owner, as far as it is known
 	what   transport.Write // the last write that failed, or an action that did, even if another write failed after it
 	first  time.Time       // when the first of those in a row failed
 	at     time.Time       // when the last one did
@@ -120,6 +121,17 @@ func (r *refusals) begin(owner types.NamespacedName) {
 		of.began, of.failed, of.asked = time.Now(), false, false
 		of.number = r.reconciles
 		of.caused, of.woken = of.woken, false
+	})
+}
+
+// reads notes which object a reconcile has read. The failures of another one of its name do not matter for it.
+func (r *refusals) reads(owner types.NamespacedName, uid types.UID) {
+	r.with(owner, func(of *refusal) {
+		if of.uid != "" && of.uid != uid {
+			r.remove(owner)
+			return
+		}
+		of.uid = uid
 	})
 }
 
@@ -238,6 +250,9 @@ func (s *Store) Failed(owner types.NamespacedName, what transport.Write) {
 		s.retryStatus(owner)
 	}
 	s.refusals.note(owner, what)
+	if cached, _ := s.cached(owner); cached != nil {
+		s.refusals.reads(owner, cached.GetUID())
+	}
 }
 
 // Leaves implements what consistency.Leaves asks for: a queue that gives up would begin anew each time that the action of an owner wakes it in vain. The wait for

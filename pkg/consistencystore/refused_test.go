@@ -300,3 +300,30 @@ func whileAnActionWaits(t *testing.T, f func(store *Store, fails func(), woken f
 		})
 	})
 }
+
+// An object that is made again under its name does not pause for what has failed for the one before.
+func TestFailuresOfAnotherObjectOfItsNameDoNotMatter(t *testing.T) {
+	for name, c := range map[string]struct {
+		uid    types.UID
+		pauses bool
+	}{"the same": {"a", true}, "another": {"b", false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				caches, _, _ := newCaches(t)
+				store := newStore(rvtracker.New(rvtracker.Options{}), daemonSetStore, map[schema.GroupResource]consistency.LastSyncRVGetter{daemons: &caches.sets, pods: &caches.pods})
+				store.ctx, store.prover = t.Context(), caches
+				owner := types.NamespacedName{Namespace: "ns", Name: "set"}
+				for range 3 {
+					require.NoError(t, store.EnsureReady(owner))
+					store.View(aSet("a", 3), setKind)
+					store.Failed(owner, transport.Write{Method: http.MethodDelete, Resource: pods})
+					time.Sleep(time.Second)
+				}
+				require.NoError(t, caches.sets.Replace([]any{aSet(c.uid, 1)}, "20"))
+				require.NoError(t, store.EnsureReady(owner))
+				store.View(aSet(c.uid, 1), setKind)
+				require.Equal(t, c.pauses, store.refusals.pauseAction(owner) > 0)
+			})
+		})
+	}
+}

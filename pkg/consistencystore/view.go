@@ -50,7 +50,9 @@ func (s *Store) View(owner metav1.Object, kind schema.GroupVersionKind) any {
 	}
 	v := &view{at: time.Now(), versions: make(map[schema.GroupResource]string, len(s.caches)), proven: map[schema.GroupResource]bool{}, turn: make(chan struct{}, 1)}
 	if owner != nil {
-		v.known = s.proofsFor(types.NamespacedName{Namespace: owner.GetNamespace(), Name: owner.GetName()})
+		name := types.NamespacedName{Namespace: owner.GetNamespace(), Name: owner.GetName()}
+		s.refusals.reads(name, owner.GetUID())
+		v.known = s.proofsFor(name)
 	}
 	for resource, c := range s.caches {
 		v.versions[resource] = c.LastStoreSyncResourceVersion()

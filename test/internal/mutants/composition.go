@@ -62,8 +62,8 @@ func composition() []Tested {
 		}),
 		random("p99", Mutant{
 			Name: "cost-check", Protection: "the check of an owner that waits for nothing takes no time", File: store,
-			Old: "	s.refusals.begin(owner)\n	s.proveAhead(owner)\n",
-			New: "	s.refusals.begin(owner)\n	s.proveAhead(owner)\n	time.Sleep(20 * time.Millisecond)\n",
+			Old: "	s.proveAhead(owner)\n",
+			New: "	s.proveAhead(owner)\n	time.Sleep(20 * time.Millisecond)\n",
 		}),
 		random("age", Mutant{
 			Name: "own-hold", Protection: "a 429 holds back the proofs of its resource alone", File: "pkg/freshness/admit.go",

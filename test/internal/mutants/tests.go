@@ -592,8 +592,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "autoscaler-unsettled", Protection: "an autoscaler does not wait for the outcome of a write of its status", File: "pkg/consistencystore/unsettled.go",
-			Old: " || s.name == autoscaler {",
-			New: " || false && s.name == autoscaler {",
+			Old: " || s.name == autoscaler ||",
+			New: " || false && s.name == autoscaler ||",
 		},
 		Package: "test/composition", Test: "TestAutoscalerWhoseStatusIsUnknownGoesOn",
 	},
@@ -636,6 +636,14 @@ var tested = []Tested{
 			New: "		s.mu.Unlock()\n",
 		},
 		Package: "pkg/consistencystore", Test: "TestAStatusThatWasWrittenIsForgotten",
+	},
+	{
+		Mutant: Mutant{
+			Name: "predecessor-fails", Protection: "an object that is made again under its name does not pause for what has failed for the one before", File: "pkg/consistencystore/refused.go",
+			Old: "of.uid != \"\" && of.uid != uid",
+			New: "of.uid != \"\" && of.uid != uid && false",
+		},
+		Package: "pkg/consistencystore", Test: "TestFailuresOfAnotherObjectOfItsNameDoNotMatter",
 	},
 	{
 		Mutant: Mutant{
