@@ -53,8 +53,8 @@ func (deafStore) Wrote(types.NamespacedName, types.UID, schema.GroupResource, me
 func (deafStore) Deleted(types.NamespacedName, types.UID, schema.GroupResource, types.NamespacedName, types.UID) {
 }
 func (deafStore) Fenced(schema.GroupResource, string, rvtracker.Sent) {}
-func (deafStore) Withholds(types.NamespacedName, transport.Write, func() (string, string)) error {
-	return nil
+func (deafStore) Withholds(types.NamespacedName, transport.Write, func() (string, string)) (there bool, err error) {
+	return false, nil
 }
 func (deafStore) Recorded(types.NamespacedName, transport.Write) {}
 func (deafStore) Failed(types.NamespacedName, transport.Write)   {}
@@ -220,44 +220,33 @@ type failures struct {
 
 func (f *failures) Failed(types.NamespacedName, transport.Write) { f.n++ }
 
-// What was to be deleted and is gone already, or to be made and is there, is no write that failed, where upstream takes it for success.
-func TestWhatIsDoneAlreadyHasNotFailed(t *testing.T) {
+// What was to be deleted and is gone already is no write that failed, where upstream takes it for success.
+func TestADeletionOfWhatIsGoneHasNotFailed(t *testing.T) {
 	deletePod := func(ctx context.Context, c kubernetes.Interface) error {
 		return c.CoreV1().Pods("ns").Delete(ctx, "a", metav1.DeleteOptions{})
 	}
-	createRevision := func(ctx context.Context, c kubernetes.Interface) error {
-		_, err := c.AppsV1().ControllerRevisions("ns").Create(ctx, &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
-		return err
-	}
 	for name, tc := range map[string]struct {
-		code   int32
-		do     func(ctx context.Context, c kubernetes.Interface) error
-		fails  int
-		reason metav1.StatusReason
+		code  int32
+		do    func(ctx context.Context, c kubernetes.Interface) error
+		fails int
 	}{
-		"a pod is gone": {code: http.StatusNotFound, do: deletePod},
-		"a ReplicaSet is gone": {code: http.StatusNotFound, do: func(ctx context.Context, c kubernetes.Interface) error {
+		"a pod is gone": {http.StatusNotFound, deletePod, 0},
+		"a ReplicaSet is gone": {http.StatusNotFound, func(ctx context.Context, c kubernetes.Interface) error {
 			return c.AppsV1().ReplicaSets("ns").Delete(ctx, "a", metav1.DeleteOptions{})
-		}},
-		"a Job is gone": {code: http.StatusNotFound, fails: 1, do: func(ctx context.Context, c kubernetes.Interface) error {
+		}, 0},
+		"a Job is gone": {http.StatusNotFound, func(ctx context.Context, c kubernetes.Interface) error {
 			return c.BatchV1().Jobs("ns").Delete(ctx, "a", metav1.DeleteOptions{})
-		}},
-		"a pod to update is gone": {code: http.StatusNotFound, fails: 1, do: func(ctx context.Context, c kubernetes.Interface) error {
+		}, 1},
+		"a pod to update is gone": {http.StatusNotFound, func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := c.CoreV1().Pods("ns").Update(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.UpdateOptions{})
 			return err
-		}},
-		"the pod is another one": {code: http.StatusConflict, fails: 1, do: deletePod},
-		"a revision is there":    {code: http.StatusConflict, do: createRevision, reason: metav1.StatusReasonAlreadyExists},
-		"a revision is refused":  {code: http.StatusConflict, fails: 1, do: createRevision, reason: metav1.StatusReasonConflict},
-		"a pod is there": {code: http.StatusConflict, fails: 1, reason: metav1.StatusReasonAlreadyExists, do: func(ctx context.Context, c kubernetes.Interface) error {
-			_, err := c.CoreV1().Pods("ns").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
-			return err
-		}},
+		}, 1},
+		"the pod is another one": {http.StatusConflict, deletePod, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := &failures{}
 			ctx := consistency.WithOwner(t.Context(), store, types.NamespacedName{Namespace: "ns", Name: "owner"}, "uid")
-			err := tc.do(ctx, answering(t, runtime.ContentTypeJSON, int(tc.code), &metav1.Status{Status: metav1.StatusFailure, Code: tc.code, Reason: tc.reason}))
+			err := tc.do(ctx, answering(t, runtime.ContentTypeJSON, int(tc.code), &metav1.Status{Status: metav1.StatusFailure, Code: tc.code}))
 			var status apierrors.APIStatus
 			require.ErrorAs(t, err, &status)
 			require.Equal(t, tc.code, status.Status().Code, "the controller still gets the answer")
@@ -266,16 +255,20 @@ func TestWhatIsDoneAlreadyHasNotFailed(t *testing.T) {
 	}
 }
 
-// withholder is a store that lets no write through, and remembers what it was asked about.
+// withholder is a store that lets no write through but what is there already, and remembers what it was asked about.
 type withholder struct {
 	deafStore
+	there bool
 	asked []string
 }
 
-func (w *withholder) Withholds(_ types.NamespacedName, what transport.Write, sent func() (string, string)) error {
+func (w *withholder) Withholds(_ types.NamespacedName, what transport.Write, sent func() (string, string)) (there bool, err error) {
 	name, version := sent()
 	w.asked = append(w.asked, strings.TrimSpace(what.Method+" "+name+" "+version))
-	return &heldError{}
+	if w.there {
+		return true, nil
+	}
+	return false, &heldError{}
 }
 
 // A write that is withheld is not sent, and its owner is not tried again by its queue.
@@ -289,6 +282,10 @@ func TestAWriteThatIsWithheldIsNotSent(t *testing.T) {
 	require.True(t, consistency.Parked(err), "%v", err)
 	require.True(t, consistency.Parked(client.AppsV1().ControllerRevisions("ns").Delete(ctx, "c", metav1.DeleteOptions{})))
 	require.Equal(t, []string{"PUT a 5", "POST b", "DELETE"}, store.asked)
+	store.there = true
+	_, err = client.AppsV1().ControllerRevisions("ns").Create(ctx, &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, metav1.CreateOptions{})
+	require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
+	require.ErrorContains(t, err, `controllerrevisions.apps "b" already exists`)
 }
 
 // held is a cache at a version, with one object.

@@ -69,26 +69,26 @@ func (s *Store) beginUnseen(owner types.NamespacedName) {
 }
 
 // Withholds returns an error if a write must not be sent, because the reconcile began when the cache did not show an earlier one for the owner, on which it would rest. The rest of
-// the reconcile goes on, and the owner comes back when the cache shows it, or after [rvtracker.OwnerLimits]: then the write is sent, as on upstream. sent is the object
-// in the request.
-func (s *Store) Withholds(owner types.NamespacedName, what transport.Write, sent func() (name, version string)) error {
+// the reconcile goes on, and the owner comes back when the cache shows it, or after [rvtracker.OwnerLimits]: then the write is sent, as on upstream. A revision that is made once more
+// is there, and its controller reads it. sent is the object in the request.
+func (s *Store) Withholds(owner types.NamespacedName, what transport.Write, sent func() (name, version string)) (there bool, err error) {
 	if !s.goesOnAfter(what.Resource) {
-		return nil
+		return false, nil
 	}
 	s.mu.Lock()
 	last := s.unseen[owner]
 	withholds := last != nil && last.before
 	s.mu.Unlock()
 	if !withholds {
-		return nil
+		return false, nil
 	}
 	name, version := sent()
 	if what.Resource == revisionResource {
 		if what.Method == http.MethodPost && name == last.name {
-			return nil // The server says that there is one, and the controller reads it.
+			return true, nil
 		}
 	} else if version == "" || freshness.Passed(version, last.version) {
-		return nil // It rests on what was read from the server.
+		return false, nil // It rests on what was read from the server.
 	}
 	h := &hold{reason: stalenessz.ForUnseen, resource: what.Resource, since: last.at}
 	s.mu.Lock()
@@ -99,7 +99,7 @@ func (s *Store) Withholds(owner types.NamespacedName, what transport.Write, sent
 		s.held.change(func() { s.held.park(owner, h) })
 		go s.awaitUnseen(owner, last, h)
 	}
-	return &heldError{owner: owner, hold: *h}
+	return false, &heldError{owner: owner, hold: *h}
 }
 
 // awaitUnseen has the owner come back when the cache shows the write.

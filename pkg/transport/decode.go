@@ -52,10 +52,9 @@ func decodeJSON(body []byte) (*answer, error) {
 		} `json:"metadata"`
 		Details *metav1.StatusDetails `json:"details"`
 		Message string                `json:"message"`
-		Reason  metav1.StatusReason   `json:"reason"`
 	}
 	err := json.Unmarshal(body, &got)
-	return &answer{kind: got.Kind, apiVersion: got.APIVersion, details: got.Details, message: got.Message, reason: got.Reason, ObjectMeta: metav1.ObjectMeta{
+	return &answer{kind: got.Kind, apiVersion: got.APIVersion, details: got.Details, message: got.Message, ObjectMeta: metav1.ObjectMeta{
 		Name: got.Metadata.Name, Namespace: got.Metadata.Namespace, UID: got.Metadata.UID, ResourceVersion: got.Metadata.ResourceVersion,
 	}}, err
 }
@@ -79,7 +78,7 @@ func decodeProtobuf(unknown []byte) (*answer, error) {
 	if got.kind == "Status" && got.apiVersion == "v1" {
 		var status metav1.Status
 		err := status.Unmarshal(raw)
-		got.details, got.message, got.reason, got.ResourceVersion = status.Details, status.Message, status.Reason, status.ResourceVersion
+		got.details, got.message, got.ResourceVersion = status.Details, status.Message, status.ResourceVersion
 		return got, err
 	}
 	return got, wire.Fields(raw, func(number protowire.Number, value []byte) error {

@@ -5,6 +5,7 @@ package transport
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -40,8 +43,8 @@ type Store interface {
 	Deleted(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, key types.NamespacedName, uid types.UID)
 	// Fenced says at which version a write was made, and when it was sent: whatever was committed before has a lower one.
 	Fenced(resource schema.GroupResource, rv string, sent rvtracker.Sent)
-	// Withholds returns an error if a write must not be sent yet. sent is the object in the request.
-	Withholds(owner types.NamespacedName, what Write, sent func() (name, version string)) error
+	// Withholds returns an error if a write must not be sent yet, and whether what it would create is known to be there. sent is the object in the request.
+	Withholds(owner types.NamespacedName, what Write, sent func() (name, version string)) (there bool, err error)
 	// Recorded says that a write was recorded.
 	Recorded(owner types.NamespacedName, what Write)
 	// Failed says that a write was refused, or that nobody knows what became of it. A deletion of what is gone is not refused, if the controller takes that for success.
@@ -98,8 +101,10 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		return r.next.RoundTrip(req) // It is upstream's.
 	}
 	w := ownerWrite{owner: owner, store: store, req: req, info: info}
-	if err := store.Withholds(owner.Name, w.what(), w.sentVersion); err != nil {
+	if there, err := store.Withholds(owner.Name, w.what(), w.sentVersion); err != nil {
 		return nil, err
+	} else if there {
+		return w.alreadyExists()
 	}
 	var sent rvtracker.Sent // How far the cache has got that will show the write.
 	if w.info != nil {
@@ -109,7 +114,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	unknown := outcomeUnknown(req, resp, err)
 	refused := !unknown && (err != nil || resp.StatusCode >= http.StatusMultipleChoices)
 	consistency.Wrote(req.Context(), unknown || refused)
-	if unknown || refused && !w.gone(resp) && !w.exists(resp) {
+	if unknown || refused && !w.gone(resp) {
 		store.Failed(owner.Name, w.what())
 	}
 	if refused {
@@ -244,16 +249,6 @@ func (w ownerWrite) gone(resp *http.Response) bool {
 	return resp != nil && resp.StatusCode == http.StatusNotFound && w.req.Method == http.MethodDelete && w.info != nil && (w.info.Resource == "pods" || w.info.Resource == "replicasets")
 }
 
-// exists reports whether a revision was to be made that is there already. Upstream's controllers of DaemonSets and StatefulSets read it then, and go on if it is theirs
-// (pkg/controller/daemon/update.go, snapshot; pkg/controller/history/controller_history.go, CreateControllerRevision).
-func (w ownerWrite) exists(resp *http.Response) bool {
-	if resp == nil || resp.StatusCode != http.StatusConflict || w.req.Method != http.MethodPost || w.info == nil || w.info.Resource != "controllerrevisions" {
-		return false
-	}
-	status := statusOf(resp)
-	return status != nil && status.reason == metav1.StatusReasonAlreadyExists
-}
-
 // unrecorded says that nothing waits for the write, so that upstream's expectations stay in force.
 func (w ownerWrite) unrecorded(cause string, err error) {
 	w.store.Untracked(w.owner.Name, w.owner.UID)
@@ -325,6 +320,19 @@ func (w ownerWrite) madeAt(rv string) bool {
 	return err == nil && object.ResourceVersion != "" && object.ResourceVersion != rv
 }
 
+// alreadyExists is what the server would answer to a creation.
+func (w ownerWrite) alreadyExists() (*http.Response, error) {
+	name, _ := w.sentVersion()
+	status := apierrors.NewAlreadyExists(w.resource(), name).ErrStatus
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	body, err := json.Marshal(status)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{Status: http.StatusText(http.StatusConflict), StatusCode: http.StatusConflict, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {runtime.ContentTypeJSON}}, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)), Request: w.req}, nil
+}
+
 // sentVersion is the name and the version of the object in the request, as far as it has them.
 func (w ownerWrite) sentVersion() (name, version string) {
 	if w.req.GetBody == nil {
@@ -358,7 +366,6 @@ type answer struct {
 	metav1.ObjectMeta
 	details *metav1.StatusDetails
 	message string
-	reason  metav1.StatusReason
 }
 
 // record has the owner's store wait for what a successful answer says.

@@ -29,7 +29,7 @@ const rolledNodes = 30
 // one a rollback returns to is left to chance until something else has the DaemonSet reconciled. It does not bump collisionCount: a live read keeps it from that.
 var _ = describe(scenario{
 	number: 5, title: "ControllerRevision events held during a rollout", label: ordinary,
-	hurts: rig.U1, rules: []string{oracle.RuleRevisionNumber, oracle.RuleRevisionAgain}, mutants: []without{{"own-writes", oracle.RuleRevisionAgain}}, gaps: []int{9},
+	hurts: rig.U1, rules: []string{oracle.RuleRevisionNumber, oracle.RuleRevisionAgain}, mutants: []without{{"withheld", oracle.RuleRevisionAgain}}, gaps: []int{9},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: rolledNodes}}},
 	timeout: 4 * time.Minute,
 	run: func(ctx context.Context, r *run) {

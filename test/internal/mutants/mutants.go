@@ -122,6 +122,11 @@ var all = []Mutant{
 		New: "	return nil\n",
 	},
 	{
+		Name: "withheld", Protection: "a write waits until the cache shows an earlier one of its owner on which it would rest", File: "pkg/consistencystore/unseen.go",
+		Old: "withholds := last != nil && last.before",
+		New: "withholds := last != nil && last.before && false",
+	},
+	{
 		Name: "wake", Protection: "a parked owner is woken when its cache has caught up", File: "pkg/rvtracker/tracker.go",
 		Old: "		t.wake(o)\n",
 		New: "		_ = o.c\n",
