@@ -665,7 +665,7 @@ var tested = []Tested{
 		Mutant: Mutant{
 			Name: "withheld-limit", Protection: "a write waits for an earlier one of its owner for a limited time", File: "pkg/consistencystore/unseen.go",
 			Old: "last.at.Add(rvtracker.OwnerLimits.Stale)",
-			New: "last.at.Add(24 * time.Hour)",
+			New: "last.at.Add(99 * rvtracker.OwnerLimits.Stale)",
 		},
 		Package: "test/composition", Test: "TestRevisionsThatAreNotSeen",
 	},
