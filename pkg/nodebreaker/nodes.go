@@ -105,9 +105,10 @@ type evidence struct {
 // passState is forgotten at the beginning of each pass.
 type passState struct {
 	began time.Time
-	// last is when the pass before it began, and expires whether a node that it looked at has run out of its grace period since.
-	last    time.Time
-	expires bool
+	// last is when the pass before it began, and due whether a node is to be judged that it did not judge: one whose grace
+	// period has run out since, or that could not be verified then.
+	last time.Time
+	due  bool
 	// silent is for how long a node has been silent at most whose grace period has not run out.
 	silent time.Duration
 	// unproven is set once the leases could not be proven fresh: asking again in the same pass is no use.
@@ -146,7 +147,7 @@ func (n *Nodes) BeginPass(ctx context.Context) bool {
 	n.endPass(ctx)
 	now := time.Now()
 	last := n.pass
-	n.pass = passState{began: now, last: last.began, expires: last.silent+now.Sub(last.began) > n.opts.Grace, dead: map[string]time.Time{}}
+	n.pass = passState{began: now, last: last.began, due: last.inconclusive > 0 || last.silent+now.Sub(last.began) > n.opts.Grace, dead: map[string]time.Time{}}
 	n.prune(now)
 	open := !n.openedAt.IsZero()
 	n.mu.Unlock()
@@ -165,7 +166,7 @@ func (n *Nodes) BeginPass(ctx context.Context) bool {
 }
 
 // revise closes the breaker if the cache has caught up, or has the leases read from the server, unless they were read so lately that the wait for
-// the next list makes no node suspect, and no node is about to be judged. What was read before the last pass does not close it: a cache that lags for no
+// the next list makes no node suspect, and no node is to be judged. What was read before the last pass does not close it: a cache that lags for no
 // longer than that has it, too.
 func (n *Nodes) revise(ctx context.Context) error {
 	n.mu.Lock()
@@ -176,7 +177,7 @@ func (n *Nodes) revise(ctx context.Context) error {
 	case caughtUp && !e.at.Before(pass.last):
 		n.closed(ctx)
 		return nil
-	case !caughtUp && !pass.expires && list != nil && time.Since(list.at) < n.suspectAfter()/2:
+	case !caughtUp && !pass.due && list != nil && time.Since(list.at) < n.suspectAfter()/2:
 		return nil
 	}
 	err := n.refresh(ctx)

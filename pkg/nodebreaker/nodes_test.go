@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
+	"github.com/fresh-kcm/fresh-kcm/pkg/livereads"
 )
 
 // Nothing but the dead is marked, each within grace and two passes of its last heartbeat, whatever the
@@ -235,4 +236,31 @@ func TestBreakerStaysOpenWhateverTheLag(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A dead node that could not be judged, as the last list was of just before its grace period ran out, is judged in the next
+// pass, also if a list takes longer then than its workers wait for one.
+func TestWhatWasNotVerifiedIsInTheNextPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		saved := s.renew("a", 0)
+		s.freeze(true)
+		time.Sleep(grace)
+		s.renew("b", 0)
+		b := s.breaker()
+		b.BeginPass(t.Context())
+		_, by, err := b.present(t.Context(), "b", saved, time.Now())
+		require.NoError(t, err)
+		require.Equal(t, livereads.ByList, by)
+		require.NotZero(t, b.openedAt)
+		time.Sleep(pageInterval / 2)
+		ranOut := time.Now().Add(-pageInterval / 4)
+		dead, _, _ := b.ConfirmDead(t.Context(), "a", saved, time.Since(ranOut))
+		require.False(t, dead, "the next list is not due yet")
+		s.latency = 2*refreshWait - time.Millisecond
+		time.Sleep(every)
+		b.BeginPass(t.Context())
+		dead, _, _ = b.ConfirmDead(t.Context(), "a", saved, time.Since(ranOut))
+		require.True(t, dead)
+	})
 }

@@ -165,8 +165,8 @@ func TestListsBesideReadsOfNodes(t *testing.T) {
 				})
 				close(end)
 				reading.Wait()
-				// A list waits for the budget behind the reads of nodes, but no pass waits longer for it than
-				// refreshWait. A pass may begin one turn of the readers late.
+				// A list waits for the budget behind a read of a node, refreshWait at most, and so may a pass, once before its
+				// workers begin and once in them. A pass may begin one turn of the readers late.
 				sc.markedWithin(deaths, grace+2*(every+refreshWait)+turn)
 			})
 		})
