@@ -46,7 +46,7 @@ func (h *hold) awaits() string {
 	case h.reason == stalenessz.ForUnsettled:
 		return "the outcome of a write whose answer was lost"
 	case h.reason == stalenessz.ForUnseen:
-		return "the cache to show its last write, before it writes again; its reconciles go on"
+		return "the cache to show its last write to this resource, before it writes to it again"
 	case h.failed:
 		return "its next try"
 	}

@@ -133,7 +133,7 @@ func (s *Store) Wrote(owner types.NamespacedName, ownerUID types.UID, resource s
 		s.wroteRevision(owner, versionOf(&answer))
 	}
 	if s.goesOnAfter(resource) {
-		s.wroteUnseen(owner, answer.Name, answer.ResourceVersion)
+		s.wroteUnseen(owner, ownerUID, answer.Name, answer.ResourceVersion)
 		return
 	}
 	s.wrote(owner, ownerUID, resource, answer.ResourceVersion, sent)
@@ -209,7 +209,7 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 	delete(s.statuses, owner)
 	delete(s.retrying, owner)
 	delete(s.revisions, owner)
-	delete(s.unseen, owner)
+	s.forgetUnseen(owner)
 	s.stopWaking(owner)
 	if r := s.held.actionOf(owner); r != nil {
 		r.forgotten = true

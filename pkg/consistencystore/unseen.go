@@ -30,12 +30,16 @@ var goesOn = map[string]schema.GroupResource{
 	deploymentStore: appsv1.Resource("deployments"), replicationControllerStore: corev1.Resource("replicationcontrollers"),
 }
 
-// unseen is the last write for an owner to the resource of which its reconcile waits for none. A reconcile that begins when the cache shows it removes it.
+// unseen is the last write for an owner to the resource of which its reconcile waits for none. A reconcile that begins when the cache shows it, or another owner of its name,
+// removes it.
 type unseen struct {
+	owner         types.UID
 	name, version string
 	at            time.Time
-	// before says that a reconcile has begun which may not have read it, and withholds that one has withheld a write since.
-	before, withholds bool
+	// before says that a reconcile has begun which may not have read it.
+	before bool
+	// stop ends the wait of a write that has been withheld since, nil if none has.
+	stop context.CancelFunc
 }
 
 // goesOnAfter reports whether an owner's next reconcile does not wait for a write to the resource.
@@ -44,28 +48,38 @@ func (s *Store) goesOnAfter(resource schema.GroupResource) bool {
 }
 
 // wroteUnseen notes a write for which the owner's next reconcile does not wait.
-func (s *Store) wroteUnseen(owner types.NamespacedName, name, version string) {
+func (s *Store) wroteUnseen(owner types.NamespacedName, uid types.UID, name, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.unseen == nil {
 		s.unseen = map[types.NamespacedName]*unseen{}
 	}
-	s.unseen[owner] = &unseen{name: name, version: version, at: time.Now()}
+	s.unseen[owner] = &unseen{owner: uid, name: name, version: version, at: time.Now()}
 }
 
 // beginUnseen notes that a reconcile of the owner begins.
 func (s *Store) beginUnseen(owner types.NamespacedName) {
+	cached, _ := s.cached(owner)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := s.unseen[owner]
-	if last == nil {
-		return
-	}
-	if s.goesOn.Reached(last.version) {
+	switch {
+	case last == nil:
+	case cached != nil && cached.GetUID() != last.owner:
+		s.forgetUnseen(owner)
+	case s.goesOn.Reached(last.version):
 		delete(s.unseen, owner)
-		return
+	default:
+		last.before = true
 	}
-	last.before = true
+}
+
+// forgetUnseen forgets the last write for an owner that is gone. The mutex is held.
+func (s *Store) forgetUnseen(owner types.NamespacedName) {
+	if last := s.unseen[owner]; last != nil && last.stop != nil {
+		last.stop()
+	}
+	delete(s.unseen, owner)
 }
 
 // Withholds returns an error if a write must not be sent, because the reconcile began when the cache did not show an earlier one for the owner, on which it would rest. The rest of
@@ -92,20 +106,19 @@ func (s *Store) Withholds(owner types.NamespacedName, what transport.Write, sent
 	}
 	h := &hold{reason: stalenessz.ForUnseen, resource: what.Resource, since: last.at}
 	s.mu.Lock()
-	again := last.withholds
-	last.withholds = true
-	s.mu.Unlock()
-	if !again {
+	defer s.mu.Unlock()
+	if last.stop == nil {
+		ctx, cancel := context.WithDeadline(s.ctx, last.at.Add(rvtracker.OwnerLimits.Stale))
+		last.stop = cancel
 		s.held.change(func() { s.held.park(owner, h) })
-		go s.awaitUnseen(owner, last, h)
+		go s.awaitUnseen(ctx, owner, last, h)
 	}
 	return false, &heldError{owner: owner, hold: *h}
 }
 
-// awaitUnseen has the owner come back when the cache shows the write.
-func (s *Store) awaitUnseen(owner types.NamespacedName, last *unseen, h *hold) {
-	ctx, cancel := context.WithDeadline(s.ctx, last.at.Add(rvtracker.OwnerLimits.Stale))
-	defer cancel()
+// awaitUnseen has the owner come back when the cache shows the write, or the context ends.
+func (s *Store) awaitUnseen(ctx context.Context, owner types.NamespacedName, last *unseen, h *hold) {
+	defer last.stop()
 	_ = s.goesOn.Wait(ctx, last.version) // An error says that it will not come, or did not come in time.
 	s.mu.Lock()
 	if s.unseen[owner] == last {

@@ -136,17 +136,12 @@ func (s *Source) hopeless(now time.Time) bool {
 	return unprovable && now.Sub(s.lastAnswer) >= maxWait
 }
 
-// abandon lets owners go that were parked for maxWait while nothing could be proven: being
+// abandon lets owners go that were parked for a record on s for maxWait while nothing could be proven: being
 // stuck is as bad as being stale. They get what upstream would give them.
 func (t *Tracker) abandon(s *Source, now time.Time) {
 	if !s.usable() && now.Sub(s.blockedSince) >= maxWait {
 		t.trustAnyway(s, "because the server gives no proof")
 	}
-	t.letGo(s, now)
-}
-
-// letGo lets go the owners that have been parked for a record on s for maxWait.
-func (t *Tracker) letGo(s *Source, now time.Time) {
 	abandoned := 0
 	for _, r := range s.parkedRecords() {
 		o := r.owner

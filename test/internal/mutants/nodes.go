@@ -173,10 +173,18 @@ var nodes = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "list-expires", Protection: "a pass that may have to judge a node dead begins with a list of the leases", File: breaker + "/nodes.go",
-			Old: "!caughtUp && !pass.expires &&",
+			Old: "!caughtUp && !pass.due &&",
 			New: "!caughtUp &&",
 		},
 		Package: breaker, Test: "TestManyNodesWithHeldLeases/15000_nodes,_answers_after_1s",
+	},
+	{
+		Mutant: Mutant{
+			Name: "list-again", Protection: "so does the next pass if a node could not be verified", File: breaker + "/nodes.go",
+			Old: "due: last.inconclusive > 0 || last",
+			New: "due: last",
+		},
+		Package: breaker, Test: "TestWhatWasNotVerifiedIsInTheNextPass",
 	},
 	{
 		Mutant: Mutant{

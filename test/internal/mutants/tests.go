@@ -671,6 +671,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "withheld-owner", Protection: "a write does not wait for one of another owner of its name", File: "pkg/consistencystore/unseen.go",
+			Old: "case cached != nil && cached.GetUID() != last.owner:",
+			New: "case false && cached.GetUID() != last.owner:",
+		},
+		Package: "pkg/consistencystore", Test: "TestAWriteIsNotWithheldForAnotherOwnerOfItsName",
+	},
+	{
+		Mutant: Mutant{
 			Name: "stalled-relist", Protection: "an informer relists if the watch after a stalled one is stalled as well", File: "pkg/transport/watches.go",
 			Old: "if b.relists = relist && n > 1 && b.bytes.Load() == 0; b.relists {",
 			New: "if relist && n > 1 && b.bytes.Load() == 0 && false {",
