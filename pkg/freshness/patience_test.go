@@ -54,9 +54,11 @@ func TestProvenWithin(t *testing.T) {
 				p := &Patience{Limits: limits, Since: began, Cut: c.cut,
 					Prove: func(ctx context.Context, _ schema.GroupResource, asOf time.Time) Proof {
 						require.Equal(t, began, asOf)
-						select {
-						case <-ctx.Done():
-						case <-time.After(c.takes):
+						if c.takes > 0 { // With the race detector, Go 1.26 has crashed in a timer that is due at once.
+							select {
+							case <-ctx.Done():
+							case <-time.After(c.takes):
+							}
 						}
 						return c.answer(time.Since(began))
 					},
