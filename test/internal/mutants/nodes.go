@@ -180,7 +180,7 @@ var nodes = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "list-unverified", Protection: "so does the next pass if a node could not be verified", File: breaker + "/nodes.go",
+			Name: "list-unverified", Protection: "a pass begins with a list of the leases if the last one could not verify a node", File: breaker + "/nodes.go",
 			Old: "due: last.inconclusive > 0 || last",
 			New: "due: last",
 		},
