@@ -43,6 +43,7 @@ type Plan struct {
 
 // Run runs the benchmarks and writes the results. When it returns every process is gone.
 func Run(ctx context.Context, plan Plan, screen display.Screen, out io.Writer) error {
+	checkout := commit(ctx) // Kept results that are removed would count as a change.
 	if err := makeEmpty(plan.Out, plan.Raw); err != nil {
 		return err
 	}
@@ -52,7 +53,7 @@ func Run(ctx context.Context, plan Plan, screen display.Screen, out io.Writer) e
 	}
 	info := sample.Run{
 		Name: filepath.Base(plan.Out), Began: time.Now().UTC().Truncate(time.Second), Command: plan.Command,
-		Commit: commit(ctx), Machine: measure.Machine(),
+		Commit: checkout, Machine: measure.Machine(),
 	}
 	if info.Benchmarks, err = json.Marshal(plan.Benchmarks); err != nil {
 		return err
