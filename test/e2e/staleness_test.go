@@ -5,7 +5,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -21,36 +20,25 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessmonitor"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
-	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/stalledwatch"
 )
 
 // readStalenessz reads the KCM's page.
 func readStalenessz(ctx context.Context, r *run) stalenessz.Stalenessz {
 	ginkgo.GinkgoHelper()
-	var out stalenessz.Stalenessz
-	gomega.Expect(json.Unmarshal([]byte(page(ctx, r.KCM, stalenessz.Path+"?format=json")), &out)).To(gomega.Succeed())
+	out, err := stalledwatch.ReadPage(ctx, r.KCM)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	return out
 }
 
-// cacheOf finds a resource on the page.
-func cacheOf(z stalenessz.Stalenessz, resource schema.GroupResource) (stalenessz.StalenesszCache, bool) {
-	for _, c := range z.Caches {
-		if c.Group == resource.Group && c.Resource == resource.Resource {
-			return c, true
-		}
-	}
-	return stalenessz.StalenesszCache{}, false
-}
-
-// complete says that nothing is known to be missing.
-func complete(s stalenessmonitor.State) bool {
-	return s == stalenessmonitor.Fresh || s == stalenessmonitor.Quiet
-}
-
-func late(s stalenessmonitor.State) bool {
-	return s == stalenessmonitor.Lagging || s == stalenessmonitor.Stalled
-}
+// What a benchmark asks of the page, too.
+var (
+	cacheOf     = stalledwatch.Find
+	complete    = stalledwatch.Complete
+	late        = stalledwatch.Late
+	informersOf = stalledwatch.Informers
+)
 
 // The rules of M that more than one scenario has.
 const (
@@ -120,11 +108,6 @@ func churn(ctx context.Context, r *run) (stop func()) {
 		}
 	}()
 	return func() { cancel(); <-done }
-}
-
-// informersOf targets the streams of the informers, and not those of probes.
-func informersOf(resource schema.GroupResource) faultproxy.Target {
-	return faultproxy.Target{Resource: resource, Match: func(r faultproxy.Request) bool { return strings.HasSuffix(r.Client, "-informers") }}
 }
 
 // noticed waits until the page says that a cache is behind, and returns after what time from since.

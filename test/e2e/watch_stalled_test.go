@@ -21,6 +21,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
 	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/stalledwatch"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
@@ -73,17 +74,15 @@ var _ = describe(scenario{
 
 		// One that protected controllers read, and one that they do not.
 		replicaSets := schema.GroupResource{Group: "apps", Resource: "replicasets"}
-		quiet := slices.DeleteFunc(kinds(), func(k kind) bool {
-			gr := k.resource.GroupResource()
-			return gr != replicaSets && gr != namespaces
+		objects, quiet := makeKinds(ctx, r, func(k stalledwatch.Kind) bool {
+			return slices.Contains([]schema.GroupResource{replicaSets, namespaces}, k.Resource.GroupResource())
 		})
-		objects := createKinds(ctx, r, quiet)
 		r.healed(ctx, replicaSets, namespaces)
 		for _, k := range quiet {
-			resource := k.resource.GroupResource()
+			resource := k.Resource.GroupResource()
 			limit := r.noticeLimit(ctx, resource)
 			fault := r.inject(informersOf(resource), faultproxy.Hold{})
-			gomega.Expect(k.touch(ctx, objects, "quiet no more")).To(gomega.Succeed())
+			gomega.Expect(objects.Touch(ctx, k, "quiet no more")).To(gomega.Succeed())
 			r.figure("quiet "+resource.Resource+": noticed after, at most", "%.1fs, %.0fs", r.noticed(ctx, resource, time.Now(), limit).Seconds(), limit.Seconds())
 			r.proves(fault, 1, 0)
 			fault.Clear()

@@ -42,6 +42,17 @@ func TestSums(t *testing.T) {
 	require.Error(t, err)
 }
 
+func TestAlarms(t *testing.T) {
+	m := parse(t, `informer_staleness_state_changes_total{resource="pods",state="fresh"} 16
+informer_staleness_state_changes_total{resource="pods",state="quiet"} 8
+informer_staleness_state_changes_total{resource="pods",state="lagging"} 4
+informer_staleness_state_changes_total{resource="nodes",state="stalled"} 2
+informer_staleness_state_changes_total{resource="nodes",state="unknown"} 1
+`)
+	require.Equal(t, 7.0, m.Alarms())
+	require.Zero(t, parse(t, "plain 5\n").Alarms())
+}
+
 func TestRequests(t *testing.T) {
 	before := parse(t, `apiserver_request_total{verb="POST",resource="pods",subresource="",code="201"} 10
 apiserver_request_total{verb="POST",resource="pods",subresource="binding",code="201"} 10

@@ -127,3 +127,14 @@ func (m Metrics) Caches() (all, unknown int) {
 	}
 	return all, unknown
 }
+
+// Alarms counts how often the monitor has said of a cache that it is behind or that its age is unknown.
+func (m Metrics) Alarms() (n float64) {
+	for _, series := range m["informer_staleness_state_changes_total"].GetMetric() {
+		switch label(series, "state") {
+		case "lagging", "stalled", "unknown":
+			n += value(series)
+		}
+	}
+	return n
+}

@@ -52,8 +52,8 @@ func (t *turn) look(ctx context.Context, series *measure.Series, before bool) (l
 	return l, nil
 }
 
-// figures notes what was taken between two looks.
-func (l look) figures(after look, into map[string]float64) {
+// figures notes what was taken between two looks. An alarm is a false one if all was calm.
+func (l look) figures(after look, calm bool, into map[string]float64) {
 	into[sample.KCMCPU] = after.manager.CPU - l.manager.CPU
 	into[sample.APIServerCPU] = after.server.CPU - l.server.CPU
 	into[sample.EtcdCPU] = after.etc.CPU - l.etc.CPU
@@ -63,6 +63,9 @@ func (l look) figures(after look, into map[string]float64) {
 	into[sample.KCMAllocs] = after.kcm.Sum("go_memstats_mallocs_total") - l.kcm.Sum("go_memstats_mallocs_total")
 	if caches, _ := after.kcm.Caches(); caches > 0 {
 		into[sample.Caches] = float64(caches)
+		if calm {
+			into[sample.FalseAlarms] = after.kcm.Alarms() - l.kcm.Alarms()
+		}
 	}
 	into[sample.QueueP50] = measure.Quantile(0.5, "workqueue_queue_duration_seconds", l.kcm, after.kcm)
 	into[sample.QueueP99] = measure.Quantile(0.99, "workqueue_queue_duration_seconds", l.kcm, after.kcm)

@@ -161,7 +161,7 @@ func (r *runner) group(ctx context.Context, group []spec.Benchmark, deadline tim
 
 // warmsUp says whether a benchmark has enough to do that the cluster is better warmed up with it: its first turn of all
 // finds an apiserver and an etcd that have not worked yet, and does not count.
-func warmsUp(b spec.Benchmark) bool { return b.Workload.NodesDie == nil && b.Workload.Idle == nil }
+func warmsUp(b spec.Benchmark) bool { return b.Workload.NodesDie == nil && !b.Endless() }
 
 // stopReserve is for the end of a cluster.
 const stopReserve = 10 * time.Second

@@ -116,7 +116,7 @@ func (t *turn) start(ctx context.Context, name string) (err error) {
 	if t.spec.Grace.Duration > 0 {
 		options.Args = append(options.Args, "--node-monitor-grace-period="+t.spec.Grace.Duration.String())
 	}
-	if t.spec.Fault != nil {
+	if t.spec.Fault != nil || t.spec.Workload.Stalls != nil {
 		if t.proxy, err = faultrig.StartProxy(ctx, t.cluster); err != nil {
 			return err
 		}
@@ -251,13 +251,13 @@ func (t *turn) measure(ctx context.Context, out *sample.Sample, raw string, keep
 		return err
 	}
 	out.Began, out.Seconds = t.began, now.Sub(t.began).Seconds()
-	if t.spec.Workload.Idle == nil {
+	if !t.spec.Endless() {
 		t.figures[sample.End] = t.ended.Sub(t.began).Seconds()
 	}
 	if !t.led.IsZero() {
 		before.manager, before.kcm = measure.Process{}, nil // the successor's, which began with nothing
 	}
-	before.figures(after, t.figures)
+	before.figures(after, t.spec.Calm(), t.figures)
 	for figure, gauge := range map[string]string{sample.QueueDepth: "workqueue_depth", sample.HandlerLag: "informer_staleness_handler_lag_seconds"} {
 		if v, ok := series.Most(gauge); ok {
 			t.figures[figure] = v

@@ -67,6 +67,8 @@ func (t *turn) work(ctx context.Context) error {
 	case w.Idle != nil:
 		t.say("idle for %v", w.Idle.For.Duration)
 		return sleep(ctx, w.Idle.For.Duration)
+	case w.Stalls != nil:
+		return t.stalls(ctx, *w.Stalls)
 	}
 	return fmt.Errorf("%s has no workload", t.spec.Name)
 }

@@ -83,6 +83,7 @@ type Workload struct {
 	NodesDie    *NodesDie    `json:"nodesDie,omitempty"`
 	Handover    *Handover    `json:"handover,omitempty"`
 	Idle        *Idle        `json:"idle,omitempty"`
+	Stalls      *Stalls      `json:"stalls,omitempty"`
 }
 
 // Deployments are made, and then all rolled at once.
@@ -123,6 +124,12 @@ type Handover struct {
 // Idle has no work to do; what kube-controller-manager does by itself is measured for a time.
 type Idle struct {
 	For metav1.Duration `json:"for"`
+}
+
+// Stalls has watches stand still: they stay open and bring nothing. In each round those of resources that change all the time are
+// held, and those of quiet ones that protected controllers read.
+type Stalls struct {
+	Rounds int `json:"rounds"`
 }
 
 // Effects of a fault.
@@ -257,8 +264,13 @@ func (b Benchmark) Validate() error {
 	if err := b.Fault.validate(); err != nil {
 		return fmt.Errorf("fault: %w", err)
 	}
-	if b.Fault != nil && b.Workload.Handover != nil {
+	switch {
+	case b.Fault != nil && b.Workload.Handover != nil:
 		return errors.New("fault: a handover has a fault of its own")
+	case b.Fault != nil && b.Workload.Stalls != nil:
+		return errors.New("fault: stalls are faults themselves")
+	case b.Workload.Stalls != nil && !slices.Equal(b.Arms, []controlplane.Arm{controlplane.ArmP}):
+		return errors.New("arms: of stalls there is only P, as upstream does not say how old its caches are")
 	}
 	for i, goal := range b.Goals {
 		if err := goal.validate(b); err != nil {
@@ -270,14 +282,14 @@ func (b Benchmark) Validate() error {
 
 func (w Workload) validate() error {
 	n := 0
-	for _, set := range []bool{w.Deployments != nil, w.Jobs != nil, w.DaemonSet != nil, w.NodesDie != nil, w.Handover != nil, w.Idle != nil} {
+	for _, set := range []bool{w.Deployments != nil, w.Jobs != nil, w.DaemonSet != nil, w.NodesDie != nil, w.Handover != nil, w.Idle != nil, w.Stalls != nil} {
 		if set {
 			n++
 		}
 	}
 	switch {
 	case n != 1:
-		return fmt.Errorf("exactly one of deployments, jobs, daemonSet, nodesDie, handover and idle is needed, not %d", n)
+		return fmt.Errorf("exactly one of deployments, jobs, daemonSet, nodesDie, handover, idle and stalls is needed, not %d", n)
 	case w.Deployments != nil && (w.Deployments.Count < 1 || w.Deployments.Replicas < 1):
 		return errors.New("deployments: count and replicas must be 1 or more")
 	case w.Jobs != nil && (w.Jobs.Count < 1 || w.Jobs.Pods < 1):
@@ -296,6 +308,8 @@ func (w Workload) validate() error {
 		return errors.New("handover: lag: how long is missing")
 	case w.Idle != nil && w.Idle.For.Duration <= 0:
 		return errors.New("idle: for: how long is missing")
+	case w.Stalls != nil && w.Stalls.Rounds < 1:
+		return errors.New("stalls: rounds must be 1 or more")
 	}
 	return nil
 }
@@ -314,13 +328,25 @@ func (f *Fault) validate() error {
 	return nil
 }
 
+// Endless says that the workload has no end state.
+func (b Benchmark) Endless() bool { return b.Workload.Idle != nil || b.Workload.Stalls != nil }
+
+// Calm says that nothing is done to kube-controller-manager, so that no cache is stale for long.
+func (b Benchmark) Calm() bool {
+	return b.Fault == nil && b.Workload.Handover == nil && b.Workload.Stalls == nil
+}
+
 // yields says whether every run of the benchmark has a figure.
 func (b Benchmark) yields(figure string) bool {
 	switch f, ok := sample.Find(figure); {
 	case !ok, f.Optional:
 		return false
 	case figure == sample.End:
-		return b.Workload.Idle == nil
+		return !b.Endless()
+	case figure == sample.FalseAlarms:
+		return b.Calm()
+	case figure == sample.NoticeP50, figure == sample.NoticeP99:
+		return b.Workload.Stalls != nil
 	case figure == sample.DetectP50, figure == sample.DetectP99:
 		return b.Workload.NodesDie != nil
 	case figure == sample.FirstRight:
@@ -333,6 +359,8 @@ func (g Goal) validate(b Benchmark) error {
 	switch {
 	case !b.yields(g.Figure):
 		return fmt.Errorf("figure: this workload has no figure %q", g.Figure)
+	case g.Figure == sample.FalseAlarms && g.Of != controlplane.ArmP:
+		return fmt.Errorf("figure: arm %s has no figure %q", g.Of, g.Figure)
 	case !slices.Contains(b.Arms, g.Of):
 		return fmt.Errorf("of: arm %s is not measured", g.Of)
 	case (g.AtMost != nil) == (g.Against != ""):

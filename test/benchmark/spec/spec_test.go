@@ -66,6 +66,12 @@ func TestDecodeMistakes(t *testing.T) {
 		{"handover's percent", "nodesDie: {percent: 100, observe: 1m}", "handover: {percent: 100, lag: 1s}", "handover: percent: 100 is not from 1 to 99"},
 		{"handover's lag", "nodesDie: {percent: 100, observe: 1m}", "handover: {percent: 50}", "handover: lag: how long"},
 		{"handover with a fault", "nodesDie: {percent: 100, observe: 1m}", "handover: {percent: 50, lag: 1s}\nfault: {effect: hold, resource: pods}", "fault: a handover has"},
+		{"rounds", "qps: 20\nlease: 20s\ngrace: 20s\nworkload:\n  nodesDie: {percent: 100, observe: 1m}", "qps: 20\narms: [P]\nworkload:\n  stalls: {}", "stalls: rounds must be 1 or more"},
+		{"stalls of upstream", "nodesDie: {percent: 100, observe: 1m}", "stalls: {rounds: 1}", "arms: of stalls there is only P"},
+		{"stalls with a fault", "nodesDie: {percent: 100, observe: 1m}", "stalls: {rounds: 1}\nfault: {effect: hold, resource: pods}", "fault: stalls are faults"},
+		{"false alarms of upstream", "figure: wrong-actions,", "figure: false-alarms, of: U1,", `arm U1 has no figure "false-alarms"`},
+		{"false alarms beside a fault", "observe: 1m}\ngoals:\n- {figure: wrong-actions,", "observe: 1m}\nfault: {effect: hold, resource: pods}\ngoals:\n- {figure: false-alarms,", `goals[0]: figure: this workload has no figure "false-alarms"`},
+		{"time to notice without a stall", "figure: wrong-actions,", "figure: notice-p99-sec,", `goals[0]: figure: this workload has no figure "notice-p99-sec"`},
 		{"fault", "qps: 20", "qps: 20\nfault: {effect: drop, resource: pods}", `effect: there is no "drop"`},
 		{"fault's resource", "qps: 20", "qps: 20\nfault: {effect: hold, resource: pod}", `resource: "pod" is none of`},
 		{"fault without delay", "qps: 20", "qps: 20\nfault: {effect: delay, resource: pods}", "delay: goes with"},
@@ -106,7 +112,7 @@ func TestLoad(t *testing.T) {
 
 // The files of this repository are right, and those of one folder that want the same nodes share a cluster.
 func TestFiles(t *testing.T) {
-	for folder, nodes := range map[string]int{"burst": 250, "quick": 300, "scale": 1000, "ci": 100, "large": 5000} {
+	for folder, nodes := range map[string]int{"burst": 250, "quick": 300, "scale": 1000, "monitor": 1000, "ci": 100, "large": 5000} {
 		all, err := Load(filepath.Join("..", folder))
 		require.NoError(t, err)
 		for _, b := range all {

@@ -35,6 +35,7 @@ type benchmark struct {
 		DaemonSet   *struct{}                      `json:"daemonSet"`
 		NodesDie    *struct{}                      `json:"nodesDie"`
 		Handover    *struct{}                      `json:"handover"`
+		Stalls      *struct{}                      `json:"stalls"`
 	} `json:"workload"`
 }
 
@@ -105,7 +106,7 @@ func read(folder string) ([]turn, error) {
 			return nil, fmt.Errorf("%s: run.json does not have the benchmark %q of samples.jsonl", folder, s.Benchmark)
 		}
 		b := run.Benchmarks[i]
-		if s.Warmup || len(b.Fault) > 0 || b.Workload.NodesDie != nil || b.Workload.Handover != nil || s.Seconds <= 0 {
+		if s.Warmup || len(b.Fault) > 0 || b.Workload.NodesDie != nil || b.Workload.Handover != nil || b.Workload.Stalls != nil || s.Seconds <= 0 {
 			continue
 		}
 		renewed, err := b.renewals()
