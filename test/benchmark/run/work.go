@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -30,15 +31,23 @@ const churnEvery = 2 * time.Second
 // little stays, so that it is nobody's deletion.
 func (t *turn) prepare(ctx context.Context) error {
 	t.say("warming up")
-	if err := t.makeDeployment(ctx, "warm-up", 1); err != nil {
-		return err
+	warmUp := []replicated{t.deployments()}
+	if t.spec.Workload.StatefulSets != nil {
+		warmUp = append(warmUp, t.statefulSets())
+	}
+	for _, of := range warmUp {
+		if err := of.create(ctx, "warm-up-"+strings.ToLower(of.kind), 1); err != nil {
+			return err
+		}
 	}
 	little := workload.Kinds{DaemonSets: 1, Jobs: 1, Replicas: 1, Node: t.cluster.Nodes().Names()[0]}
 	if err := little.Create(ctx, t.client, t.namespace, nil); err != nil {
 		return err
 	}
-	if err := t.deploymentsDone(ctx, 0); err != nil {
-		return err
+	for _, of := range warmUp {
+		if err := of.done(ctx, 0); err != nil {
+			return err
+		}
 	}
 	if err := t.jobsDone(ctx, 0); err != nil {
 		return err
@@ -53,7 +62,9 @@ func (t *turn) prepare(ctx context.Context) error {
 func (t *turn) work(ctx context.Context) error {
 	switch w := t.spec.Workload; {
 	case w.Deployments != nil:
-		return t.deployments(ctx, *w.Deployments)
+		return t.makeAndRoll(ctx, *w.Deployments, t.deployments())
+	case w.StatefulSets != nil:
+		return t.makeAndRoll(ctx, *w.StatefulSets, t.statefulSets())
 	case w.Jobs != nil:
 		return t.jobs(ctx, *w.Jobs)
 	case w.DaemonSet != nil && w.DaemonSet.Roll:
@@ -73,53 +84,105 @@ func (t *turn) work(ctx context.Context) error {
 	return fmt.Errorf("%s has no workload", t.spec.Name)
 }
 
-func (t *turn) deployments(ctx context.Context, d spec.Deployments) error {
-	t.say("making %d Deployments of %d pods", d.Count, d.Replicas)
-	for i := range d.Count {
-		if err := t.makeDeployment(ctx, fmt.Sprintf("deployment-%03d", i), d.Replicas); err != nil {
-			return err
-		}
-	}
-	if err := t.deploymentsDone(ctx, d.Count); err != nil {
-		return err
-	}
-	t.say("rolling %d Deployments of %d pods", d.Count, d.Replicas)
-	for i := range d.Count {
-		_, err := t.client.AppsV1().Deployments(t.namespace).Patch(ctx, fmt.Sprintf("deployment-%03d", i), types.StrategicMergePatchType, nextImage, metav1.PatchOptions{})
-		if err != nil {
-			return err
-		}
-	}
-	return t.deploymentsDone(ctx, d.Count)
+// replicated are the operations on one kind of objects that have replicas. done waits until so many are done, and that of the warm-up.
+type replicated struct {
+	kind   string
+	create func(ctx context.Context, name string, replicas int32) error
+	roll   func(ctx context.Context, name string) error
+	done   func(ctx context.Context, count int) error
 }
 
-func (t *turn) makeDeployment(ctx context.Context, name string, replicas int32) error {
-	d := workload.Deployment(name, replicas)
-	d.Namespace = t.namespace
-	_, err := t.client.AppsV1().Deployments(t.namespace).Create(ctx, d, metav1.CreateOptions{})
-	return err
-}
-
-// deploymentsDone waits until so many Deployments are done, and that of the warm-up.
-func (t *turn) deploymentsDone(ctx context.Context, count int) error {
-	return t.eventually(ctx, "all Deployments to be done", func() (bool, error) {
-		list, err := t.client.AppsV1().Deployments(t.namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-		if err != nil {
-			return false, err
-		}
-		done := 0
-		for i := range list.Items {
-			if deploymentDone(&list.Items[i]) {
-				done++
+// makeAndRoll makes objects of one kind, and then rolls all.
+func (t *turn) makeAndRoll(ctx context.Context, r spec.Replicated, of replicated) error {
+	for _, step := range []struct {
+		what string
+		do   func(ctx context.Context, name string) error
+	}{
+		{"making", func(ctx context.Context, name string) error { return of.create(ctx, name, r.Replicas) }},
+		{"rolling", of.roll},
+	} {
+		t.say("%s %d %s of %d pods", step.what, r.Count, of.kind, r.Replicas)
+		for i := range r.Count {
+			if err := step.do(ctx, fmt.Sprintf("measured-%03d", i)); err != nil {
+				return err
 			}
 		}
-		return done == count+1, nil
-	})
+		if err := of.done(ctx, r.Count); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *turn) deployments() replicated {
+	object := func(name string, replicas int32) *appsv1.Deployment {
+		d := workload.Deployment(name, replicas)
+		d.Namespace = t.namespace
+		return d
+	}
+	items := func(list *appsv1.DeploymentList) []appsv1.Deployment { return list.Items }
+	return replicatedBy(t, "Deployments", t.client.AppsV1().Deployments(t.namespace), object, items, deploymentDone)
 }
 
 func deploymentDone(d *appsv1.Deployment) bool {
 	want, s := *d.Spec.Replicas, d.Status
 	return s.ObservedGeneration == d.Generation && s.Replicas == want && s.UpdatedReplicas == want && s.AvailableReplicas == want
+}
+
+func (t *turn) statefulSets() replicated {
+	object := func(name string, replicas int32) *appsv1.StatefulSet {
+		set := workload.StatefulSet(name, replicas)
+		set.Namespace = t.namespace
+		return set
+	}
+	items := func(list *appsv1.StatefulSetList) []appsv1.StatefulSet { return list.Items }
+	return replicatedBy(t, "StatefulSets", t.client.AppsV1().StatefulSets(t.namespace), object, items, statefulSetDone)
+}
+
+func statefulSetDone(set *appsv1.StatefulSet) bool {
+	want, s := *set.Spec.Replicas, set.Status
+	return s.ObservedGeneration == set.Generation && s.Replicas == want && s.UpdatedReplicas == want && s.AvailableReplicas == want
+}
+
+// client is a typed client of objects T, whose list is an L.
+type client[T, L any] interface {
+	Create(ctx context.Context, object *T, options metav1.CreateOptions) (*T, error)
+	Patch(ctx context.Context, name string, kind types.PatchType, data []byte, options metav1.PatchOptions, subresources ...string) (*T, error)
+	List(ctx context.Context, options metav1.ListOptions) (*L, error)
+}
+
+// replicatedBy has a client do the operations.
+func replicatedBy[T, L any](t *turn, kind string, by client[T, L], object func(name string, replicas int32) *T, items func(*L) []T, done func(*T) bool) replicated {
+	return replicated{
+		kind: kind,
+		create: func(ctx context.Context, name string, replicas int32) error {
+			_, err := by.Create(ctx, object(name, replicas), metav1.CreateOptions{})
+			return err
+		},
+		roll: func(ctx context.Context, name string) error {
+			_, err := by.Patch(ctx, name, types.StrategicMergePatchType, nextImage, metav1.PatchOptions{})
+			return err
+		},
+		done: func(ctx context.Context, count int) error {
+			return t.eventually(ctx, "all "+kind+" to be done", func() (bool, error) {
+				list, err := by.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+				if err != nil {
+					return false, err
+				}
+				return counted(items(list), done) == count+1, nil
+			})
+		},
+	}
+}
+
+// counted is how many are done.
+func counted[T any](all []T, done func(*T) bool) (n int) {
+	for i := range all {
+		if done(&all[i]) {
+			n++
+		}
+	}
+	return n
 }
 
 func (t *turn) jobs(ctx context.Context, j spec.Jobs) error {
@@ -141,13 +204,7 @@ func (t *turn) jobsDone(ctx context.Context, count int) error {
 		if err != nil {
 			return false, err
 		}
-		done := 0
-		for i := range list.Items {
-			if jobComplete(&list.Items[i]) {
-				done++
-			}
-		}
-		return done == count+1, nil
+		return counted(list.Items, jobComplete) == count+1, nil
 	})
 }
 

@@ -77,17 +77,18 @@ const DefaultRepeats = 5
 
 // Workload is exactly one of its fields.
 type Workload struct {
-	Deployments *Deployments `json:"deployments,omitempty"`
-	Jobs        *Jobs        `json:"jobs,omitempty"`
-	DaemonSet   *DaemonSet   `json:"daemonSet,omitempty"`
-	NodesDie    *NodesDie    `json:"nodesDie,omitempty"`
-	Handover    *Handover    `json:"handover,omitempty"`
-	Idle        *Idle        `json:"idle,omitempty"`
-	Stalls      *Stalls      `json:"stalls,omitempty"`
+	Deployments  *Replicated `json:"deployments,omitempty"`
+	StatefulSets *Replicated `json:"statefulSets,omitempty"`
+	Jobs         *Jobs       `json:"jobs,omitempty"`
+	DaemonSet    *DaemonSet  `json:"daemonSet,omitempty"`
+	NodesDie     *NodesDie   `json:"nodesDie,omitempty"`
+	Handover     *Handover   `json:"handover,omitempty"`
+	Idle         *Idle       `json:"idle,omitempty"`
+	Stalls       *Stalls     `json:"stalls,omitempty"`
 }
 
-// Deployments are made, and then all rolled at once.
-type Deployments struct {
+// Replicated are objects of some pods each. They are made, and then all rolled at once.
+type Replicated struct {
 	Count    int   `json:"count"`
 	Replicas int32 `json:"replicas"`
 }
@@ -282,16 +283,18 @@ func (b Benchmark) Validate() error {
 
 func (w Workload) validate() error {
 	n := 0
-	for _, set := range []bool{w.Deployments != nil, w.Jobs != nil, w.DaemonSet != nil, w.NodesDie != nil, w.Handover != nil, w.Idle != nil, w.Stalls != nil} {
+	for _, set := range []bool{w.Deployments != nil, w.StatefulSets != nil, w.Jobs != nil, w.DaemonSet != nil, w.NodesDie != nil, w.Handover != nil, w.Idle != nil, w.Stalls != nil} {
 		if set {
 			n++
 		}
 	}
 	switch {
 	case n != 1:
-		return fmt.Errorf("exactly one of deployments, jobs, daemonSet, nodesDie, handover, idle and stalls is needed, not %d", n)
-	case w.Deployments != nil && (w.Deployments.Count < 1 || w.Deployments.Replicas < 1):
+		return fmt.Errorf("exactly one of deployments, statefulSets, jobs, daemonSet, nodesDie, handover, idle and stalls is needed, not %d", n)
+	case w.Deployments != nil && !w.Deployments.some():
 		return errors.New("deployments: count and replicas must be 1 or more")
+	case w.StatefulSets != nil && !w.StatefulSets.some():
+		return errors.New("statefulSets: count and replicas must be 1 or more")
 	case w.Jobs != nil && (w.Jobs.Count < 1 || w.Jobs.Pods < 1):
 		return errors.New("jobs: count and pods must be 1 or more")
 	case w.DaemonSet != nil && w.DaemonSet.MaxUnavailable < 0:
@@ -313,6 +316,8 @@ func (w Workload) validate() error {
 	}
 	return nil
 }
+
+func (r Replicated) some() bool { return r.Count > 0 && r.Replicas > 0 }
 
 func (f *Fault) validate() error {
 	switch {

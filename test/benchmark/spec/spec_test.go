@@ -66,6 +66,7 @@ func TestDecodeMistakes(t *testing.T) {
 		{"handover's percent", "nodesDie: {percent: 100, observe: 1m}", "handover: {percent: 100, lag: 1s}", "handover: percent: 100 is not from 1 to 99"},
 		{"handover's lag", "nodesDie: {percent: 100, observe: 1m}", "handover: {percent: 50}", "handover: lag: how long"},
 		{"handover with a fault", "nodesDie: {percent: 100, observe: 1m}", "handover: {percent: 50, lag: 1s}\nfault: {effect: hold, resource: pods}", "fault: a handover has"},
+		{"replicas", "nodesDie: {percent: 100, observe: 1m}", "statefulSets: {count: 1}", "statefulSets: count and replicas must be 1 or more"},
 		{"rounds", "qps: 20\nlease: 20s\ngrace: 20s\nworkload:\n  nodesDie: {percent: 100, observe: 1m}", "qps: 20\narms: [P]\nworkload:\n  stalls: {}", "stalls: rounds must be 1 or more"},
 		{"stalls of upstream", "nodesDie: {percent: 100, observe: 1m}", "stalls: {rounds: 1}", "arms: of stalls there is only P"},
 		{"stalls with a fault", "nodesDie: {percent: 100, observe: 1m}", "stalls: {rounds: 1}\nfault: {effect: hold, resource: pods}", "fault: stalls are faults"},

@@ -23,6 +23,9 @@ type turn struct {
 	has, cost map[string]float64
 }
 
+// replicated are objects of some pods each.
+type replicated struct{ Count, Replicas int }
+
 // benchmark is what counts here of a declared benchmark.
 type benchmark struct {
 	Name     string          `json:"name"`
@@ -30,12 +33,13 @@ type benchmark struct {
 	Lease    string          `json:"lease"`
 	Fault    json.RawMessage `json:"fault"`
 	Workload struct {
-		Deployments *struct{ Count, Replicas int } `json:"deployments"`
-		Jobs        *struct{ Count, Pods int }     `json:"jobs"`
-		DaemonSet   *struct{}                      `json:"daemonSet"`
-		NodesDie    *struct{}                      `json:"nodesDie"`
-		Handover    *struct{}                      `json:"handover"`
-		Stalls      *struct{}                      `json:"stalls"`
+		Deployments  *replicated                `json:"deployments"`
+		StatefulSets *replicated                `json:"statefulSets"`
+		Jobs         *struct{ Count, Pods int } `json:"jobs"`
+		DaemonSet    *struct{}                  `json:"daemonSet"`
+		NodesDie     *struct{}                  `json:"nodesDie"`
+		Handover     *struct{}                  `json:"handover"`
+		Stalls       *struct{}                  `json:"stalls"`
 	} `json:"workload"`
 }
 
@@ -44,6 +48,8 @@ func (b benchmark) pods() int {
 	switch w := b.Workload; {
 	case w.Deployments != nil:
 		return w.Deployments.Count * w.Deployments.Replicas
+	case w.StatefulSets != nil:
+		return w.StatefulSets.Count * w.StatefulSets.Replicas
 	case w.Jobs != nil:
 		return w.Jobs.Count * w.Jobs.Pods
 	case w.DaemonSet != nil:
