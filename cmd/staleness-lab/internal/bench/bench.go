@@ -43,7 +43,6 @@ type Plan struct {
 
 // Run runs the benchmarks and writes the results. When it returns every process is gone.
 func Run(ctx context.Context, plan Plan, screen display.Screen, out io.Writer) error {
-	checkout := commit(ctx) // Kept results that are removed would count as a change.
 	if err := makeEmpty(plan.Out, plan.Raw); err != nil {
 		return err
 	}
@@ -53,7 +52,7 @@ func Run(ctx context.Context, plan Plan, screen display.Screen, out io.Writer) e
 	}
 	info := sample.Run{
 		Name: filepath.Base(plan.Out), Began: time.Now().UTC().Truncate(time.Second), Command: plan.Command,
-		Commit: checkout, Machine: measure.Machine(),
+		Commit: commit(ctx, plan.Out), Machine: measure.Machine(),
 	}
 	if info.Benchmarks, err = json.Marshal(plan.Benchmarks); err != nil {
 		return err
@@ -118,11 +117,20 @@ func makeEmpty(out, raw string) error {
 	return nil
 }
 
-// commit is that of the checkout around the working directory; empty if there is none.
-func commit(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty").Output()
+// commit is that of the checkout around the working directory, with "-dirty" if a file was changed but those of the folder out, whose
+// kept results make room for new ones; empty if there is no checkout.
+func commit(ctx context.Context, out string) string {
+	head, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSpace(string(out))
+	name := strings.TrimSpace(string(head))
+	args := []string{"status", "--porcelain", "--untracked-files=no", "--", ":/"}
+	if filepath.IsLocal(out) {
+		args = append(args, ":(exclude)"+out)
+	}
+	if changed, err := exec.CommandContext(ctx, "git", args...).Output(); err != nil || len(changed) > 0 {
+		name += "-dirty"
+	}
+	return name
 }

@@ -5,6 +5,7 @@ package bench
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -31,4 +32,27 @@ func TestMakeEmpty(t *testing.T) {
 	require.NoError(t, makeEmpty(out, raw), "there, but empty")
 	require.NoError(t, os.WriteFile(filepath.Join(out, "samples.jsonl"), nil, 0o644))
 	require.ErrorContains(t, makeEmpty(out, raw), "is not empty")
+}
+
+// Kept results that make room for new ones are no change; anything else is.
+func TestCommit(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.Empty(t, commit(t.Context(), "out"), "no checkout")
+	git := func(args ...string) {
+		out, err := exec.Command("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"}, args...)...).CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+	require.NoError(t, os.Mkdir("out", 0o755))
+	for _, file := range []string{"code", "out/samples.jsonl"} {
+		require.NoError(t, os.WriteFile(file, nil, 0o644))
+	}
+	git("init", "-q")
+	git("add", ".")
+	git("commit", "-q", "-m", "first")
+	require.NoError(t, os.Remove("out/samples.jsonl"))
+	require.Regexp(t, "^[0-9a-f]{12}$", commit(t.Context(), "out"))
+	require.Regexp(t, "-dirty$", commit(t.Context(), "elsewhere"))
+	require.Regexp(t, "-dirty$", commit(t.Context(), t.TempDir()), "a folder outside")
+	require.NoError(t, os.WriteFile("code", []byte("changed"), 0o644))
+	require.Regexp(t, "-dirty$", commit(t.Context(), "out"))
 }
