@@ -234,6 +234,14 @@ func TestOracles(t *testing.T) {
 			h.wrote(DaemonSetController, "create", "controllerrevisions", "ds-1", 409)
 			h.wrote(DaemonSetController, "create", "controllerrevisions", "ds-2", 409)
 		}, map[string]int{"S3 " + RuleRevisionAgain: 1}},
+		"revision of a DaemonSet that was deleted": {func(h *history) {
+			h.wrote(DaemonSetController, "create", "controllerrevisions", "ds-1", 201)
+			h.wrote(DaemonSetController, "create", "controllerrevisions", "ds-x-1", 201)
+			h.wrote("admin", "delete", "daemonsets", "ds", 200)
+			h.wrote("admin", "create", "daemonsets", "ds", 201)
+			h.wrote(DaemonSetController, "create", "controllerrevisions", "ds-1", 409)
+			h.wrote(DaemonSetController, "create", "controllerrevisions", "ds-x-1", 409) // of another, which lives
+		}, map[string]int{"S3 " + RuleRevisionAgain: 1}},
 		"revision number": {func(h *history) {
 			h.revision(watch.Added, "ds-1", 1)
 			h.revision(watch.Added, "ds-2", 2)

@@ -6,6 +6,7 @@ package oracle
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -33,7 +34,8 @@ const (
 	// the same moment may have come before it.
 	RuleStatusConflict = "status conflicts with own write"
 	// RuleRevisionAgain: the creation of a ControllerRevision was refused (409) because the controller had
-	// created it before.
+	// created it before, since the last deletion of a DaemonSet of that name. One that is made again may find the revisions of the one
+	// that was deleted, before they are collected.
 	RuleRevisionAgain = "creates own revision again"
 	// RuleRevisionNumber: two live revisions of one DaemonSet have the same number.
 	RuleRevisionNumber = "duplicate revision number"
@@ -173,6 +175,9 @@ func refused(writes []controlplane.AuditEvent) []Violation {
 			if succeeded(e) {
 				lastWriter[object(e)] = e.ServiceAccount()
 			}
+			if succeeded(e) && e.Verb == "delete" {
+				created = created.Difference(revisionsOf(object(e), created))
+			}
 		case own && e.ObjectRef.Resource == "controllerrevisions" && e.Verb == "create":
 			if conflict && created.Has(object(e)) {
 				violation.Rule = RuleRevisionAgain
@@ -189,6 +194,17 @@ func refused(writes []controlplane.AuditEvent) []Violation {
 			if succeeded(e) {
 				deleted.Insert(object(e))
 			}
+		}
+	}
+	return out
+}
+
+// revisionsOf are those that have the name of a DaemonSet and a hash.
+func revisionsOf(daemonSet string, revisions sets.Set[string]) sets.Set[string] {
+	out := sets.New[string]()
+	for revision := range revisions {
+		if hash, ok := strings.CutPrefix(revision, daemonSet+"-"); ok && !strings.Contains(hash, "-") {
+			out.Insert(revision)
 		}
 	}
 	return out
