@@ -58,9 +58,7 @@ func (t *turn) nodesDie(ctx context.Context, d spec.NodesDie) error {
 			t.ended = marks[node]
 		}
 	}
-	slices.Sort(detected)
-	t.figures[sample.DetectP50] = detected[(len(detected)-1)/2].Seconds()
-	t.figures[sample.DetectP99] = detected[(len(detected)-1)*99/100].Seconds()
+	t.figures[sample.DetectP50], t.figures[sample.DetectP99] = quantiles(detected)
 	t.readsFrom, t.readsFor = t.ended.Add(passPeriod), d.Observe.Duration
 	t.say("counting live reads for %v", d.Observe.Duration)
 	return sleep(ctx, time.Until(t.readsFrom.Add(t.readsFor)))

@@ -37,17 +37,28 @@ func (t *turn) stalls(ctx context.Context, s spec.Stalls) error {
 	}
 	stop := objects.KeepBusy(ctx)
 	defer stop()
-	var took []time.Duration
+	busy, quiet := []time.Duration{}, []time.Duration{}
 	for i := range s.Rounds {
 		t.say("holding %d watches, round %d of %d", len(kinds), i+1, s.Rounds)
-		some, err := objects.Hold(ctx, t.kcm, t.proxy.Inject, noticeLimit)
+		took, err := objects.Hold(ctx, t.kcm, t.proxy.Inject, noticeLimit)
 		if err != nil {
 			return err
 		}
-		took = append(took, some...)
+		for i, k := range kinds {
+			if k.Busy {
+				busy = append(busy, took[i])
+			} else {
+				quiet = append(quiet, took[i])
+			}
+		}
 	}
-	slices.Sort(took)
-	t.figures[sample.NoticeP50] = took[len(took)/2].Seconds()
-	t.figures[sample.NoticeP99] = took[len(took)-1-len(took)/100].Seconds()
+	t.figures[sample.BusyP50], t.figures[sample.BusyP99] = quantiles(busy)
+	t.figures[sample.QuietP50], t.figures[sample.QuietP99] = quantiles(quiet)
 	return nil
+}
+
+// quantiles are the median and the p99, in seconds. It sorts.
+func quantiles(took []time.Duration) (p50, p99 float64) {
+	slices.Sort(took)
+	return took[(len(took)-1)/2].Seconds(), took[(len(took)-1)*99/100].Seconds()
 }

@@ -18,8 +18,10 @@ const (
 
 	FirstRight = "first-right-sec"
 
-	NoticeP50   = "notice-p50-sec"
-	NoticeP99   = "notice-p99-sec"
+	BusyP50     = "notice-busy-p50-sec"
+	BusyP99     = "notice-busy-p99-sec"
+	QuietP50    = "notice-quiet-p50-sec"
+	QuietP99    = "notice-quiet-p99-sec"
 	FalseAlarms = "false-alarms"
 
 	Wrong = "wrong-actions"
@@ -75,8 +77,10 @@ var Figures = []Figure{
 	{Name: DetectP50, Title: "dead node marked, p50", Kind: Seconds},
 	{Name: DetectP99, Title: "dead node marked, p99", Kind: Seconds},
 	{Name: FirstRight, Title: "successor's first write after all wrong ones", Kind: Seconds},
-	{Name: NoticeP50, Title: "stalled watch noticed, p50", Kind: Seconds},
-	{Name: NoticeP99, Title: "stalled watch noticed, p99", Kind: Seconds},
+	{Name: BusyP50, Title: "stalled watch of a busy resource noticed, p50", Kind: Seconds},
+	{Name: BusyP99, Title: "stalled watch of a busy resource noticed, p99", Kind: Seconds},
+	{Name: QuietP50, Title: "stalled watch of a quiet resource noticed, p50", Kind: Seconds},
+	{Name: QuietP99, Title: "stalled watch of a quiet resource noticed, p99", Kind: Seconds},
 	{Name: FalseAlarms, Title: "caches called stale by mistake"},
 	{Name: Wrong, Title: "wrong actions"},
 	{Name: KCMWrites, Title: "writes of kube-controller-manager"},

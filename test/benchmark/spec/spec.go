@@ -350,7 +350,7 @@ func (b Benchmark) yields(figure string) bool {
 		return !b.Endless()
 	case figure == sample.FalseAlarms:
 		return b.Calm()
-	case figure == sample.NoticeP50, figure == sample.NoticeP99:
+	case slices.Contains([]string{sample.BusyP50, sample.BusyP99, sample.QuietP50, sample.QuietP99}, figure):
 		return b.Workload.Stalls != nil
 	case figure == sample.DetectP50, figure == sample.DetectP99:
 		return b.Workload.NodesDie != nil

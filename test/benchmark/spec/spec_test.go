@@ -72,7 +72,7 @@ func TestDecodeMistakes(t *testing.T) {
 		{"stalls with a fault", "nodesDie: {percent: 100, observe: 1m}", "stalls: {rounds: 1}\nfault: {effect: hold, resource: pods}", "fault: stalls are faults"},
 		{"false alarms of upstream", "figure: wrong-actions,", "figure: false-alarms, of: U1,", `arm U1 has no figure "false-alarms"`},
 		{"false alarms beside a fault", "observe: 1m}\ngoals:\n- {figure: wrong-actions,", "observe: 1m}\nfault: {effect: hold, resource: pods}\ngoals:\n- {figure: false-alarms,", `goals[0]: figure: this workload has no figure "false-alarms"`},
-		{"time to notice without a stall", "figure: wrong-actions,", "figure: notice-p99-sec,", `goals[0]: figure: this workload has no figure "notice-p99-sec"`},
+		{"time to notice without a stall", "figure: wrong-actions,", "figure: notice-busy-p99-sec,", `goals[0]: figure: this workload has no figure "notice-busy-p99-sec"`},
 		{"fault", "qps: 20", "qps: 20\nfault: {effect: drop, resource: pods}", `effect: there is no "drop"`},
 		{"fault's resource", "qps: 20", "qps: 20\nfault: {effect: hold, resource: pod}", `resource: "pod" is none of`},
 		{"fault without delay", "qps: 20", "qps: 20\nfault: {effect: delay, resource: pods}", "delay: goes with"},
