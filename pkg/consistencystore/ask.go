@@ -24,6 +24,8 @@ type reply struct {
 	// shown says that a live read has shown what the reconcile has read. The proof comes by later then.
 	shown bool
 	later <-chan freshness.Proof
+	// changed says that what the reconcile has read has changed since, and a live read has shown that the cache is right by now. The proof comes by later.
+	changed bool
 	// slow says that there is no proof yet.
 	slow bool
 }
@@ -53,7 +55,7 @@ func ask(wait time.Duration, resources []schema.GroupResource, prove func(schema
 				good := true
 				for ; missing > 0; missing-- {
 					late := (<-replied).reply
-					if late.shown {
+					if late.shown || late.changed {
 						late.proof = <-late.later
 					}
 					good = good && late.proof.Fresh()

@@ -104,12 +104,23 @@ func (v *view) many(resource schema.GroupResource) bool {
 	return owned != nil && owned.number > fewOwned
 }
 
-// shows reports whether the server has the owner, or what it controls, at the versions that the reconcile has read. It also returns
-// false if that is unknown.
-func (l *Live) shows(ctx context.Context, controller string, v *view, resource schema.GroupResource) bool {
+// sight is what a live read shows of the owner, or of what it controls.
+type sight int
+
+const (
+	// unlike: the server does not have it as it was read, or the read failed.
+	unlike sight = iota
+	// asRead: the server has it at the versions that the reconcile has read.
+	asRead
+	// asCached: the server has it at the versions that the cache has by now, and not at those that the reconcile has read.
+	asCached
+)
+
+// shows makes a live read of the owner, or of what it controls.
+func (l *Live) shows(ctx context.Context, controller string, v *view, resource schema.GroupResource) sight {
 	gvr, ok := l.version(resource)
 	if !ok || !v.readable(resource) || l.inVain(controller, v) {
-		return false
+		return unlike
 	}
 	by, client := readFor{controller, v.own.read.uid, resource}, l.client.Resource(gvr).Namespace(v.own.namespace)
 	if resource == v.own.resource {
@@ -118,40 +129,47 @@ func (l *Live) shows(ctx context.Context, controller string, v *view, resource s
 	return l.showsOwned(ctx, by, v.own, v.owned[resource], client)
 }
 
-func (l *Live) showsOwner(ctx context.Context, by readFor, own *ownObject, client metadata.ResourceInterface) bool {
+func (l *Live) showsOwner(ctx context.Context, by readFor, own *ownObject, client metadata.ResourceInterface) sight {
 	if known, _ := l.outdated.Get(by); known == own.read {
-		return false
+		return unlike
 	}
 	// By default kube-controller-manager may list what it watches, but not get it.
 	list, err := list(ctx, l.budget, by, client, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, own.name).String()})
 	if err != nil {
-		return false
+		return unlike
 	}
 	equal := slices.ContainsFunc(list.Items, func(now metav1.PartialObjectMetadata) bool { return read(&now) == own.read })
 	if !equal {
 		l.outdated.Set(by, own.read, outdatedFor)
+		return unlike
 	}
-	return equal
+	return asRead
 }
 
-func (l *Live) showsOwned(ctx context.Context, by readFor, own *ownObject, owned *owned, client metadata.ResourceInterface) bool {
+func (l *Live) showsOwned(ctx context.Context, by readFor, own *ownObject, owned *owned, client metadata.ResourceInterface) sight {
 	known, _ := l.outdated.Get(by)
 	if of, ok := known.(objectVersion); ok && owned.has(of) {
-		return false
+		return unlike
 	}
 	selector, err := metav1.LabelSelectorAsSelector(own.selector)
 	if err != nil {
-		return false
+		return unlike
 	}
 	list, err := list(ctx, l.budgetOf(owned), by, client, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
-		return false
+		return unlike
 	}
 	equal, outdated := owned.equal(list.Items)
 	if outdated != (objectVersion{}) {
 		l.outdated.Set(by, outdated, outdatedFor)
 	}
-	return equal && owned.unchanged() // In this order: what was compared is what the reconcile has read.
+	switch { // In this order: what was compared is what the reconcile has read.
+	case !equal:
+		return unlike
+	case owned.unchanged():
+		return asRead
+	}
+	return asCached
 }
 
 // budgetOf is the budget for a read of these objects.
@@ -190,14 +208,15 @@ func (s *Store) ReadLive(ctx context.Context, resource schema.GroupResource, rea
 }
 
 // proveOrRead returns the shared proof, or a live read of what this deletion depends on, if that is faster or the cache is not proven fresh: what the
-// owner has read of a stale cache may still be as on the server. Where a cache always lags, only a live read can show that.
-func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupResource, asOf time.Time) reply {
+// owner has read of a stale cache may still be as on the server. Where a cache always lags, only a live read can show that. If the cache has what the owner
+// controls as the server has it, but it has changed since it was read, a first reading is not proven any more: a second one is shown as soon as it is read.
+func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupResource, asOf time.Time, first bool) reply {
 	if s.live == nil || !s.live.reads(v, resource) {
 		return reply{proof: s.prover.Prove(ctx, resource, asOf)}
 	}
 	proofs := make(chan freshness.Proof, 1)
 	go func() { proofs <- s.prover.Prove(ctx, resource, asOf) }()
-	var first <-chan time.Time // nil: the proof is not slow
+	var late <-chan time.Time // nil: the proof is not slow
 	if !s.live.few(resource) {
 		wait := sharedFirst
 		if v.many(resource) {
@@ -205,21 +224,24 @@ func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupR
 		}
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
-		first = timer.C
+		late = timer.C
 	}
-	read := func() <-chan bool {
-		shown := make(chan bool, 1)
+	read := func() <-chan sight {
+		shown := make(chan sight, 1)
 		go func() { shown <- s.live.shows(ctx, s.name, v, resource) }()
 		return shown
 	}
-	var shown <-chan bool // nil: nothing is read yet
+	var shown <-chan sight // nil: nothing is read yet
 	for {
 		select {
-		case <-first:
+		case <-late:
 			shown = read()
-		case yes := <-shown:
-			if yes {
+		case what := <-shown:
+			switch {
+			case what == asRead:
 				return reply{shown: true, later: proofs}
+			case what == asCached && first:
+				return reply{changed: true, later: proofs}
 			}
 			return reply{proof: <-proofs}
 		case proof := <-proofs:
@@ -229,7 +251,7 @@ func (s *Store) proveOrRead(ctx context.Context, v *view, resource schema.GroupR
 			if shown == nil {
 				shown = read()
 			}
-			if !<-shown {
+			if <-shown != asRead {
 				return reply{proof: proof}
 			}
 			proofs <- proof

@@ -114,6 +114,52 @@ func TestADeletionDoesNotWaitForTheProofOfALargeQuietCache(t *testing.T) {
 	}
 }
 
+// What a reconcile has read may change before a live read shows that. If the cache is right by then, it is read again at once, and does not wait for the proof, but
+// only once in a row. If the cache lags, another reading would be no better.
+func TestWhatHasChangedIsReadAgainAtOnce(t *testing.T) {
+	const slow = promptly - time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		c, store, _ := newCaches(t)
+		pod := func(name, version string) *v1.Pod { return labelled(aPod(name, version, "a")) }
+		has := func(version string) {
+			require.NoError(t, c.pods.Update(pod("1", version)))
+			c.pods.version = version
+		}
+		has("11")
+		require.NoError(t, c.pods.Update(pod("2", "20")))
+		var client *metadatafake.FakeMetadataClient
+		store.live, client = newLive(t, 9, false, selecting(3), pod("1", "40"), pod("2", "20"))
+		c.takes = slow
+		proves := func(changes func()) (err error, took time.Duration) {
+			began := time.Now()
+			require.NoError(t, store.EnsureReady(types.NamespacedName{Namespace: "ns", Name: "set"}))
+			ctx := consistency.WithOwnerRead(t.Context(), store, selecting(3), setKind)
+			changes()
+			err = consistency.ProveFresh(ctx, store, pods)
+			return err, time.Since(began)
+		}
+		err, took := proves(func() { has("40") })
+		require.True(t, consistency.Again(err), err)
+		require.ErrorContains(t, err, "what its reconcile had read has changed; it is read again")
+		require.Equal(t, sharedFirst, took)
+		err, took = proves(func() {})
+		require.NoError(t, err)
+		require.Equal(t, sharedFirst, took)
+		require.Len(t, client.Actions(), 2)
+
+		for i, want := range []time.Duration{sharedFirst, slow} {
+			has("39")
+			_, took = proves(func() { has("40") })
+			require.Equal(t, want, took, "reading %d", i)
+		}
+		time.Sleep(slow)
+		has("11")
+		_, took = proves(func() { has("12") })
+		require.Equal(t, slow, took, "the cache lags")
+		time.Sleep(time.Minute)
+	})
+}
+
 // Nor does it wait for the proof of a large cache of revisions, of which its set has few. A small one is proven as fast.
 func TestADeletionDoesNotWaitForTheProofOfManyRevisions(t *testing.T) {
 	const slow = promptly - time.Millisecond
@@ -182,7 +228,7 @@ func TestWhatIsOutdatedIsNotReadAgain(t *testing.T) {
 				require.NoError(t, c.pods.Update(pod("2", "20")))
 				live, client := newLive(t, 9, true, tc.served...)
 				shows := func(generation int64) bool {
-					return live.shows(t.Context(), "test", store.View(selecting(generation), setKind).(*view), tc.resource)
+					return live.shows(t.Context(), "test", store.View(selecting(generation), setKind).(*view), tc.resource) == asRead
 				}
 				for range 3 {
 					require.False(t, shows(3))

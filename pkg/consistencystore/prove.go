@@ -35,11 +35,14 @@ type UnprovenError struct {
 	// when the reconcile read it.
 	Proof freshness.Proof
 
-	parked, again bool
+	parked, again, changed bool
 }
 
 // Error implements error.
 func (e *UnprovenError) Error() string {
+	if e.changed {
+		return fmt.Sprintf("%s waits: what its reconcile had read has changed; it is read again", e.Owner)
+	}
 	if e.Proof.Fresh() {
 		return fmt.Sprintf("%s waits: its cache was proven fresh only after the reconcile had read it; it is read again", e.Owner)
 	}
@@ -97,9 +100,15 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		}
 	}
 	replies, rest := ask(cmp.Or(began.patience, promptly), open, func(resource schema.GroupResource) reply {
-		return s.proveOrRead(s.ctx, began, resource, asOf[resource])
+		return s.proveOrRead(s.ctx, began, resource, asOf[resource], early == nil)
 	})
 	for _, resource := range open {
+		if replies[resource].changed {
+			s.proveNextAhead(owner.Name, nil, asOf)
+			s.wakeAgain(owner.Name)
+			began.unproven = &UnprovenError{Owner: owner.Name, parked: true, again: true, changed: true}
+			return began.unproven
+		}
 		proof, slow := replies[resource].proof, replies[resource].slow
 		if replies[resource].shown || proof.Fresh() && began.showsNow(resource, proof) {
 			s.provable(resource)
@@ -145,7 +154,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 		began.unproven = &UnprovenError{Owner: owner.Name, Proof: proof, parked: true, again: proof.Fresh() && early == nil}
 		return began.unproven
 	}
-	if len(open) > 0 && early == nil && time.Since(began.at) > ProofAge {
+	if len(open) > 0 && len(early) == 0 && time.Since(began.at) > ProofAge {
 		// What was read is now older than a proof may be.
 		s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
 		s.wakeAgain(owner.Name)

@@ -103,10 +103,26 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "live-read", Protection: "a deletion does not wait for the proof of a large cache that stands still", File: "pkg/consistencystore/live.go",
-			Old: "		case <-first:\n			shown = read()",
-			New: "		case <-first:\n			_ = shown",
+			Old: "		case <-late:\n			shown = read()",
+			New: "		case <-late:\n			_ = shown",
 		},
 		Package: "pkg/consistencystore", Test: "TestADeletionDoesNotWaitForTheProofOfALargeQuietCache",
+	},
+	{
+		Mutant: Mutant{
+			Name: "changed-reading", Protection: "a deletion whose pods have changed since they were read does not wait for the proof of a large cache that stands still", File: "pkg/consistencystore/live.go",
+			Old: "what == asCached && first:",
+			New: "what == asCached && first && false:",
+		},
+		Package: "pkg/consistencystore", Test: "TestWhatHasChangedIsReadAgainAtOnce",
+	},
+	{
+		Mutant: Mutant{
+			Name: "changed-twice", Protection: "a deletion whose pods have changed since they were read is tried again at once only once in a row", File: "pkg/consistencystore/prove.go",
+			Old: "asOf[resource], early == nil)",
+			New: "asOf[resource], true)",
+		},
+		Package: "pkg/consistencystore", Test: "TestWhatHasChangedIsReadAgainAtOnce",
 	},
 	{
 		Mutant: Mutant{
