@@ -130,31 +130,31 @@ func TestWhatHasChangedIsReadAgainAtOnce(t *testing.T) {
 		var client *metadatafake.FakeMetadataClient
 		store.live, client = newLive(t, 9, false, selecting(3), pod("1", "40"), pod("2", "20"))
 		c.takes = slow
-		proves := func(changes func()) (err error, took time.Duration) {
+		proves := func(changes func()) (took time.Duration, err error) {
 			began := time.Now()
 			require.NoError(t, store.EnsureReady(types.NamespacedName{Namespace: "ns", Name: "set"}))
 			ctx := consistency.WithOwnerRead(t.Context(), store, selecting(3), setKind)
 			changes()
 			err = consistency.ProveFresh(ctx, store, pods)
-			return err, time.Since(began)
+			return time.Since(began), err
 		}
-		err, took := proves(func() { has("40") })
+		took, err := proves(func() { has("40") })
 		require.True(t, consistency.Again(err), err)
 		require.ErrorContains(t, err, "what its reconcile had read has changed; it is read again")
 		require.Equal(t, sharedFirst, took)
-		err, took = proves(func() {})
+		took, err = proves(func() {})
 		require.NoError(t, err)
 		require.Equal(t, sharedFirst, took)
 		require.Len(t, client.Actions(), 2)
 
 		for i, want := range []time.Duration{sharedFirst, slow} {
 			has("39")
-			_, took = proves(func() { has("40") })
+			took, _ = proves(func() { has("40") })
 			require.Equal(t, want, took, "reading %d", i)
 		}
 		time.Sleep(slow)
 		has("11")
-		_, took = proves(func() { has("12") })
+		took, _ = proves(func() { has("12") })
 		require.Equal(t, slow, took, "the cache lags")
 		time.Sleep(time.Minute)
 	})
