@@ -25,6 +25,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/faultrig"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
 
 const (
@@ -355,7 +356,7 @@ func (t *turn) judge(ctx context.Context, out *sample.Sample, series *measure.Se
 	writes := oracle.Writes(events)
 	all := slices.Concat(
 		oracle.Surplus(t.truth),
-		oracle.Unjustified(t.truth, writes, t.deaths, oracle.DaemonSetDeletes, oracle.ReplicaSetDeletes, oracle.TaintEvictions, oracle.OrphanDeletes),
+		oracle.Unjustified(t.truth, writes, t.deaths, oracle.DaemonSetDeletes, oracle.ReplicaSetDeletes, oracle.TaintEvictions, oracle.OrphanDeletes, notJudged),
 		oracle.BehindOwnWrites(t.truth, writes),
 	)
 	// What was done before is not the workload's.
@@ -370,6 +371,14 @@ func (t *turn) judge(ctx context.Context, out *sample.Sample, series *measure.Se
 		byOracle[name] = len(oracle.Of(all, name))
 	}
 	return series.Judge(byOracle)
+}
+
+// notJudged excuses deletions by the StatefulSet controller, whose objects are not recorded.
+func notJudged(_ *truth.Recorder, d oracle.Deletion) string {
+	if d.By == workload.StatefulSetAccount {
+		return "not judged"
+	}
+	return ""
 }
 
 // profile keeps a CPU profile of the beginning.
