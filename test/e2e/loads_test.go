@@ -10,9 +10,6 @@ import (
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -173,16 +170,4 @@ func (r *run) counts(ctx context.Context, what string, want int, count func() (i
 	})).To(gomega.Succeed(), "%s: %d, want %d", what, got, want)
 }
 
-func deploymentDone(d *appsv1.Deployment) bool {
-	want, s := *d.Spec.Replicas, d.Status
-	return s.ObservedGeneration == d.Generation && s.Replicas == want && s.UpdatedReplicas == want && s.AvailableReplicas == want
-}
-
-func jobComplete(job *batchv1.Job) bool {
-	for _, c := range job.Status.Conditions {
-		if c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue {
-			return true
-		}
-	}
-	return false
-}
+var deploymentDone, jobComplete = workload.DeploymentDone, workload.JobComplete

@@ -185,6 +185,16 @@ func Wait(ctx context.Context, limit time.Duration, what string, done func() (bo
 	}
 }
 
+// Sleep lets time go by. It returns an error if the context ends before.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
 // Stop ends every process.
 func (r *Rig) Stop(ctx context.Context) error {
 	var err error

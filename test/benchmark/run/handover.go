@@ -14,6 +14,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/benchmark/sample"
 	"github.com/fresh-kcm/fresh-kcm/test/benchmark/spec"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/faultrig"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
@@ -42,7 +43,7 @@ func (t *turn) handover(ctx context.Context, h spec.Handover) error {
 	}
 	t.led = time.Now()
 	t.say("the successor leads beside an apiserver that lags")
-	if err := sleep(ctx, h.Lag.Duration); err != nil {
+	if err := faultrig.Sleep(ctx, h.Lag.Duration); err != nil {
 		return err
 	}
 	if t.lagging.Held() == 0 {

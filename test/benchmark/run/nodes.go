@@ -12,6 +12,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/test/benchmark/sample"
 	"github.com/fresh-kcm/fresh-kcm/test/benchmark/spec"
+	"github.com/fresh-kcm/fresh-kcm/test/faultrig"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
 )
 
@@ -61,7 +62,7 @@ func (t *turn) nodesDie(ctx context.Context, d spec.NodesDie) error {
 	t.figures[sample.DetectP50], t.figures[sample.DetectP99] = quantiles(detected)
 	t.readsFrom, t.readsFor = t.ended.Add(passPeriod), d.Observe.Duration
 	t.say("counting live reads for %v", d.Observe.Duration)
-	return sleep(ctx, time.Until(t.readsFrom.Add(t.readsFor)))
+	return faultrig.Sleep(ctx, time.Until(t.readsFrom.Add(t.readsFor)))
 }
 
 // kill makes nodes die: all of them at once, a part of them one by one.

@@ -56,9 +56,3 @@ func (t *turn) stalls(ctx context.Context, s spec.Stalls) error {
 	t.figures[sample.QuietP50], t.figures[sample.QuietP99] = quantiles(quiet)
 	return nil
 }
-
-// quantiles are the median and the p99, in seconds. It sorts.
-func quantiles(took []time.Duration) (p50, p99 float64) {
-	slices.Sort(took)
-	return took[(len(took)-1)/2].Seconds(), took[(len(took)-1)*99/100].Seconds()
-}

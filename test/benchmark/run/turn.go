@@ -226,7 +226,7 @@ func (t *turn) measure(ctx context.Context, out *sample.Sample, raw string, keep
 	if fault != nil {
 		t.say("waiting for what the fault has kept back")
 		fault.Clear()
-		if err := sleep(ctx, passPeriod); err != nil {
+		if err := faultrig.Sleep(ctx, passPeriod); err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/fresh-kcm/fresh-kcm/test/benchmark/spec"
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
+	"github.com/fresh-kcm/fresh-kcm/test/faultrig"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
 
@@ -77,7 +77,7 @@ func (t *turn) work(ctx context.Context) error {
 		return t.handover(ctx, *w.Handover)
 	case w.Idle != nil:
 		t.say("idle for %v", w.Idle.For.Duration)
-		return sleep(ctx, w.Idle.For.Duration)
+		return faultrig.Sleep(ctx, w.Idle.For.Duration)
 	case w.Stalls != nil:
 		return t.stalls(ctx, *w.Stalls)
 	}
@@ -121,12 +121,7 @@ func (t *turn) deployments() replicated {
 		return d
 	}
 	items := func(list *appsv1.DeploymentList) []appsv1.Deployment { return list.Items }
-	return replicatedBy(t, "Deployments", t.client.AppsV1().Deployments(t.namespace), object, items, deploymentDone)
-}
-
-func deploymentDone(d *appsv1.Deployment) bool {
-	want, s := *d.Spec.Replicas, d.Status
-	return s.ObservedGeneration == d.Generation && s.Replicas == want && s.UpdatedReplicas == want && s.AvailableReplicas == want
+	return replicatedBy(t, "Deployments", t.client.AppsV1().Deployments(t.namespace), object, items, workload.DeploymentDone)
 }
 
 func (t *turn) statefulSets() replicated {
@@ -136,12 +131,7 @@ func (t *turn) statefulSets() replicated {
 		return set
 	}
 	items := func(list *appsv1.StatefulSetList) []appsv1.StatefulSet { return list.Items }
-	return replicatedBy(t, "StatefulSets", t.client.AppsV1().StatefulSets(t.namespace), object, items, statefulSetDone)
-}
-
-func statefulSetDone(set *appsv1.StatefulSet) bool {
-	want, s := *set.Spec.Replicas, set.Status
-	return s.ObservedGeneration == set.Generation && s.Replicas == want && s.UpdatedReplicas == want && s.AvailableReplicas == want
+	return replicatedBy(t, "StatefulSets", t.client.AppsV1().StatefulSets(t.namespace), object, items, workload.StatefulSetDone)
 }
 
 // client is a typed client of objects T, whose list is an L.
@@ -204,17 +194,8 @@ func (t *turn) jobsDone(ctx context.Context, count int) error {
 		if err != nil {
 			return false, err
 		}
-		return counted(list.Items, jobComplete) == count+1, nil
+		return counted(list.Items, workload.JobComplete) == count+1, nil
 	})
-}
-
-func jobComplete(job *batchv1.Job) bool {
-	for _, c := range job.Status.Conditions {
-		if c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue {
-			return true
-		}
-	}
-	return false
 }
 
 func (t *turn) makeDaemonSet(ctx context.Context, d spec.DaemonSet) error {
@@ -260,7 +241,7 @@ func (t *turn) exchangeNode(ctx context.Context) error {
 	if _, err := t.cluster.Nodes().Create(ctx, controlplane.NodeOptions{Count: 1}); err != nil {
 		return err
 	}
-	return sleep(ctx, churnEvery)
+	return faultrig.Sleep(ctx, churnEvery)
 }
 
 func (t *turn) daemonSetDone(ctx context.Context) error {
@@ -278,11 +259,8 @@ func (t *turn) daemonSetDone(ctx context.Context) error {
 // nextImage changes a template.
 var nextImage = []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"` + workload.Image + `:next"}]}}}}`)
 
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
+// quantiles are the median and the p99, in seconds. It sorts.
+func quantiles(took []time.Duration) (p50, p99 float64) {
+	slices.Sort(took)
+	return took[(len(took)-1)/2].Seconds(), took[(len(took)-1)*99/100].Seconds()
 }

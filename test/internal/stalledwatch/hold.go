@@ -81,7 +81,7 @@ func (o *Objects) Hold(ctx context.Context, kcm *controlplane.KCM, inject Inject
 	for i, k := range o.kinds {
 		delay := spread + rand.N(spread) // What the last round has brought about is over by then.
 		holding.Go(func() (err error) {
-			if err := sleep(held, time.Until(began.Add(delay))); err != nil {
+			if err := faultrig.Sleep(held, time.Until(began.Add(delay))); err != nil {
 				return err
 			}
 			if faults[i], err = inject(Informers(k.Resource.GroupResource()), faultproxy.Hold{}); err != nil {
@@ -129,16 +129,7 @@ func (o *Objects) shown(ctx context.Context, kcm *controlplane.KCM, limit time.D
 				at[resource] = time.Now()
 			}
 		}
-		return len(at) == len(o.kinds), sleep(ctx, lookEvery)
+		return len(at) == len(o.kinds), faultrig.Sleep(ctx, lookEvery)
 	})
 	return at, err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }

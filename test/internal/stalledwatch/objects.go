@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+
+	"github.com/fresh-kcm/fresh-kcm/test/faultrig"
 )
 
 // busyEvery is how far the changes of a busy object are apart.
@@ -62,12 +64,8 @@ func (o *Objects) KeepBusy(ctx context.Context) (stop func()) {
 	for _, k := range o.kinds {
 		if k.Busy {
 			wg.Go(func() {
-				for i := 0; ctx.Err() == nil; i++ {
+				for i := 0; faultrig.Sleep(ctx, busyEvery) == nil; i++ {
 					_ = o.Touch(ctx, k, fmt.Sprint(i))
-					select {
-					case <-ctx.Done():
-					case <-time.After(busyEvery):
-					}
 				}
 			})
 		}
