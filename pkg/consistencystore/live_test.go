@@ -153,6 +153,13 @@ func TestWhatHasChangedIsReadAgainAtOnce(t *testing.T) {
 			require.Equal(t, want, took, "reading %d", i)
 		}
 		time.Sleep(slow)
+		has("39")
+		_, err = proves(func() { has("40") })
+		require.True(t, consistency.Again(err), err)
+		_, err = proves(func() { time.Sleep(ProofAge) })
+		require.Error(t, err, "what was read is older than a proof may be")
+		time.Sleep(slow)
+		time.Sleep(slow)
 		has("11")
 		took, _ = proves(func() { has("12") })
 		require.Equal(t, slow, took, "the cache lags")
