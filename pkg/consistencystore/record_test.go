@@ -53,7 +53,7 @@ func (deafStore) Wrote(types.NamespacedName, types.UID, schema.GroupResource, me
 func (deafStore) Deleted(types.NamespacedName, types.UID, schema.GroupResource, types.NamespacedName, types.UID) {
 }
 func (deafStore) Fenced(schema.GroupResource, string, rvtracker.Sent) {}
-func (deafStore) Withholds(types.NamespacedName, transport.Write, func() (string, string)) (there bool, err error) {
+func (deafStore) Withholds(types.NamespacedName, types.UID, transport.Write, func() metav1.ObjectMeta) (there bool, err error) {
 	return false, nil
 }
 func (deafStore) Recorded(types.NamespacedName, transport.Write) {}
@@ -262,9 +262,9 @@ type withholder struct {
 	asked []string
 }
 
-func (w *withholder) Withholds(_ types.NamespacedName, what transport.Write, sent func() (string, string)) (there bool, err error) {
-	name, version := sent()
-	w.asked = append(w.asked, strings.TrimSpace(what.Method+" "+name+" "+version))
+func (w *withholder) Withholds(_ types.NamespacedName, _ types.UID, what transport.Write, sent func() metav1.ObjectMeta) (there bool, err error) {
+	object := sent()
+	w.asked = append(w.asked, strings.TrimSpace(what.Method+" "+object.Name+" "+object.ResourceVersion))
 	if w.there {
 		return true, nil
 	}

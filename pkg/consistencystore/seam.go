@@ -40,6 +40,7 @@ var (
 	_ consistency.NodeBreakerStore = (*NodeStore)(nil)
 	_ consistency.ParkedError      = (*rvtracker.NotReadyError)(nil)
 	_ consistency.ParkedError      = (*heldError)(nil)
+	_ consistency.ParkedError      = (*successorError)(nil)
 	_ consistency.ParkedError      = (*UnprovenError)(nil)
 	_ consistency.AgainError       = (*UnprovenError)(nil)
 	_ consistency.FirstPass        = (*reading)(nil)

@@ -40,3 +40,10 @@ func (s *Store) retryStatus(owner types.NamespacedName) {
 		s.wake(owner)
 	})
 }
+
+// forgetStatus has the owner not come back for its status.
+func (s *Store) forgetStatus(owner types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.statuses, owner)
+}

@@ -182,9 +182,7 @@ func (s *Store) Recorded(owner types.NamespacedName, what transport.Write) {
 	case what.Method == http.MethodPost:
 		s.unsettled.created(owner)
 	case what.Subresource == "status" && s.statuses != nil:
-		s.mu.Lock()
-		delete(s.statuses, owner)
-		s.mu.Unlock()
+		s.forgetStatus(owner)
 	}
 }
 

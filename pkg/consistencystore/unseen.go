@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -82,10 +83,13 @@ func (s *Store) forgetUnseen(owner types.NamespacedName) {
 	delete(s.unseen, owner)
 }
 
-// Withholds returns an error if a write must not be sent, because the reconcile began when the cache did not show an earlier one for the owner, on which it would rest. The rest of
-// the reconcile goes on, and the owner comes back when the cache shows it, or after [rvtracker.OwnerLimits]: then the write is sent, as on upstream. A revision that is made once more
-// is there, and its controller reads it. sent is the object in the request.
-func (s *Store) Withholds(owner types.NamespacedName, what transport.Write, sent func() (name, version string)) (there bool, err error) {
+// Withholds returns an error if a write must not be sent, because it would change the owner's successor (see [successorError]), or because the reconcile began when the cache did not
+// show an earlier one for the owner, on which it would rest. The rest of the reconcile goes on, and the owner comes back when the cache shows it, or after [rvtracker.OwnerLimits]: then
+// the write is sent, as on upstream. A revision that is made once more is there, and its controller reads it. sent is the object in the request.
+func (s *Store) Withholds(owner types.NamespacedName, ownerUID types.UID, what transport.Write, sent func() metav1.ObjectMeta) (there bool, err error) {
+	if err := s.checkSuccessor(owner, ownerUID, what, sent); err != nil {
+		return false, err
+	}
 	if !s.goesOnAfter(what.Resource) {
 		return false, nil
 	}
@@ -96,12 +100,12 @@ func (s *Store) Withholds(owner types.NamespacedName, what transport.Write, sent
 	if !withholds {
 		return false, nil
 	}
-	name, version := sent()
+	object := sent()
 	if what.Resource == revisionResource {
-		if what.Method == http.MethodPost && name == last.name {
+		if what.Method == http.MethodPost && object.Name == last.name {
 			return true, nil
 		}
-	} else if version == "" || freshness.Passed(version, last.version) {
+	} else if object.ResourceVersion == "" || freshness.Passed(object.ResourceVersion, last.version) {
 		return false, nil // It rests on what was read from the server.
 	}
 	h := &hold{reason: stalenessz.ForUnseen, resource: what.Resource, since: last.at}

@@ -67,7 +67,9 @@ func (r *unseenRun) made(uid types.UID) {
 
 // tries says whether the store lets a write of an object through.
 func (r *unseenRun) tries(method, name, version string) bool {
-	there, err := r.Withholds(r.owner, transport.Write{Method: method, Resource: r.resource}, func() (string, string) { return name, version })
+	there, err := r.Withholds(r.owner, "uid", transport.Write{Method: method, Resource: r.resource}, func() metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, ResourceVersion: version}
+	})
 	return err == nil && !there
 }
 
@@ -88,7 +90,7 @@ func TestReconcilesGoOnThoughAnOwnWriteIsNotSeen(t *testing.T) {
 				require.True(t, r.SeenOwnWrites(r.owner))
 				require.Empty(t, rowsOf(r.Waits))
 				if r.resource == revisionResource {
-					there, err := r.Withholds(r.owner, transport.Write{Method: http.MethodPost, Resource: r.resource}, func() (string, string) { return "owner", "" })
+					there, err := r.Withholds(r.owner, "uid", transport.Write{Method: http.MethodPost, Resource: r.resource}, func() metav1.ObjectMeta { return metav1.ObjectMeta{Name: "owner"} })
 					require.NoError(t, err)
 					require.True(t, there, "the revision is known to be there")
 				} else {
@@ -97,7 +99,7 @@ func TestReconcilesGoOnThoughAnOwnWriteIsNotSeen(t *testing.T) {
 				for _, w := range refused {
 					require.False(t, r.tries(w[0], w[1], w[2]), w)
 				}
-				_, err := r.Withholds(r.owner, transport.Write{Method: http.MethodPut, Resource: pods}, nil)
+				_, err := r.Withholds(r.owner, "uid", transport.Write{Method: http.MethodPut, Resource: pods}, nil)
 				require.NoError(t, err, "other resources do not matter")
 				waits := rowsOf(r.Waits)
 				require.Len(t, waits, 1)

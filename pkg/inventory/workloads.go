@@ -3,7 +3,11 @@
 
 package inventory
 
-import "k8s.io/kubernetes/cmd/kube-controller-manager/names"
+import (
+	"slices"
+
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+)
 
 const (
 	ownWrites  = "It waits until the caches have the controller's own writes for the object."
@@ -24,6 +28,13 @@ func status(resource string, scenarios ...int) Rule {
 	return Rule{Verbs: "update patch", Resources: resource + "/status", Mode: View, Why: ownWrites + " " + refused, Scenarios: scenarios, Tests: everyOwner}
 }
 
+// retried is the rule of a controller that reads the object live when its status is refused, and writes it once more.
+func retried(status Rule) Rule {
+	status.Why += " Then the controller reads the object live, and writes the status to that unless it is another one, made again under its name."
+	status.Tests = append(slices.Clip(status.Tests), "TestTheStatusOfAPredecessorIsNotWritten")
+	return status
+}
+
 // pods are the rules of a controller that makes pods for an object, as these scenarios show, and deletes some of them.
 func pods(creates []int, deletes Rule) []Rule {
 	deletes.Verbs, deletes.Resources = "delete", "pods"
@@ -38,18 +49,18 @@ func pods(creates []int, deletes Rule) []Rule {
 var workloads = []Controller{
 	{Name: names.DaemonSetController, Client: "daemon-set-controller", Rules: append(pods([]int{1, 2, 17}, Rule{Mode: View, Scenarios: []int{4, 5, 30},
 		Why: "The DaemonSet, its pods, its revisions and the nodes are proven before the deletion."}),
-		status("daemonsets.apps", 1, 3),
+		retried(status("daemonsets.apps", 1, 3)),
 		Rule{Verbs: "create update patch", Resources: "controllerrevisions.apps", Mode: View, Why: ownWrites, Scenarios: []int{5}},
 		Rule{Verbs: "delete", Resources: "controllerrevisions.apps", Mode: View, Why: "The DaemonSet, its pods and its revisions are proven before an old one is deleted.", Scenarios: []int{30}},
 	)},
 	{Name: names.ReplicaSetController, Client: "replicaset-controller", Rules: append(pods([]int{2}, Rule{Mode: View, Scenarios: []int{30},
 		Why: "The ReplicaSet and its pods are proven before a scale-down."}),
-		status("replicasets.apps"),
+		retried(status("replicasets.apps")),
 		Rule{Verbs: "update patch", Resources: "replicasets.apps", Mode: InCode, Why: refused},
 	)},
 	{Name: names.ReplicationControllerController, Client: "replication-controller", Rules: append(pods([]int{2}, Rule{Mode: View, Scenarios: []int{30},
 		Why: "The ReplicationController and its pods are proven before a scale-down."}),
-		status("replicationcontrollers"),
+		retried(status("replicationcontrollers")),
 		Rule{Verbs: "update patch", Resources: "replicationcontrollers", Mode: InCode, Why: refused},
 	)},
 	{Name: names.StatefulSetController, Client: "statefulset-controller", Rules: append(pods([]int{2}, Rule{Mode: View, Scenarios: []int{30},

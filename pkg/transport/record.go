@@ -43,8 +43,8 @@ type Store interface {
 	Deleted(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, key types.NamespacedName, uid types.UID)
 	// Fenced says at which version a write was made, and when it was sent: whatever was committed before has a lower one.
 	Fenced(resource schema.GroupResource, rv string, sent rvtracker.Sent)
-	// Withholds returns an error if a write must not be sent yet, and whether what it would create is known to be there. sent is the object in the request.
-	Withholds(owner types.NamespacedName, what Write, sent func() (name, version string)) (there bool, err error)
+	// Withholds returns an error if a write must not be sent, and whether what it would create is known to be there. sent is the object in the request, empty if it has none.
+	Withholds(owner types.NamespacedName, ownerUID types.UID, what Write, sent func() metav1.ObjectMeta) (there bool, err error)
 	// Recorded says that a write was recorded.
 	Recorded(owner types.NamespacedName, what Write)
 	// Failed says that a write was refused, or that nobody knows what became of it. A deletion of what is gone is not refused, if the controller takes that for success.
@@ -101,7 +101,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		return r.next.RoundTrip(req) // It is upstream's.
 	}
 	w := ownerWrite{owner: owner, store: store, req: req, info: info}
-	if there, err := store.Withholds(owner.Name, w.what(), w.sentVersion); err != nil {
+	if there, err := store.Withholds(owner.Name, owner.UID, w.what(), w.sentMeta); err != nil {
 		return nil, err
 	} else if there {
 		return w.alreadyExists()
@@ -322,8 +322,7 @@ func (w ownerWrite) madeAt(rv string) bool {
 
 // alreadyExists is what the server would answer to a creation.
 func (w ownerWrite) alreadyExists() (*http.Response, error) {
-	name, _ := w.sentVersion()
-	status := apierrors.NewAlreadyExists(w.resource(), name).ErrStatus
+	status := apierrors.NewAlreadyExists(w.resource(), w.sentMeta().Name).ErrStatus
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	body, err := json.Marshal(status)
 	if err != nil {
@@ -333,16 +332,16 @@ func (w ownerWrite) alreadyExists() (*http.Response, error) {
 		Header: http.Header{"Content-Type": {runtime.ContentTypeJSON}}, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)), Request: w.req}, nil
 }
 
-// sentVersion is the name and the version of the object in the request, as far as it has them.
-func (w ownerWrite) sentVersion() (name, version string) {
+// sentMeta is the name, UID and version of the object in the request, as far as it has them.
+func (w ownerWrite) sentMeta() metav1.ObjectMeta {
 	if w.req.GetBody == nil {
-		return "", ""
+		return metav1.ObjectMeta{}
 	}
 	object, err := w.sentObject()
 	if err != nil {
-		return "", ""
+		return metav1.ObjectMeta{}
 	}
-	return object.Name, object.ResourceVersion
+	return object.ObjectMeta
 }
 
 // sentObject is the object in the request, which can be read again.

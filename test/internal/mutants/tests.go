@@ -695,6 +695,30 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "successor", Protection: "the status of an owner that was deleted is not written to the one that was made again under its name", File: "pkg/consistencystore/successor.go",
+			Old: "object.Name != owner.Name ||",
+			New: "object.Name == owner.Name ||",
+		},
+		Package: "test/composition", Test: "TestTheStatusOfAPredecessorIsNotWritten",
+	},
+	{
+		Mutant: Mutant{
+			Name: "successor-waits", Protection: "an owner that was deleted waits until the cache has the one that was made again under its name", File: "pkg/consistencystore/successor.go",
+			Old: "s.Wrote(owner, ownerUID, own, object, rvtracker.Sent{})",
+			New: "_ = rvtracker.Sent{}",
+		},
+		Package: "pkg/consistencystore", Test: "TestAnUpdateOfAnOwnersSuccessorIsNotSent/its_successor's_status",
+	},
+	{
+		Mutant: Mutant{
+			Name: "successor-back", Protection: "an owner does not come back to write its status to the one that was made again under its name", File: "pkg/consistencystore/successor.go",
+			Old: "s.forgetStatus(owner)",
+			New: "",
+		},
+		Package: "pkg/consistencystore", Test: "TestAnOwnerDoesNotComeBackForItsSuccessorsStatus",
+	},
+	{
+		Mutant: Mutant{
 			Name: "stalled-relist", Protection: "an informer relists if the watch after a stalled one is stalled as well", File: "pkg/transport/watches.go",
 			Old: "if b.relists = relist && n > 1 && b.bytes.Load() == 0; b.relists {",
 			New: "if relist && n > 1 && b.bytes.Load() == 0 && false {",
