@@ -85,7 +85,7 @@ was missed.`,
 		}
 		return nil
 	}
-	command.AddCommand(newBenchReportCommand())
+	command.AddCommand(newBenchReportCommand(), newBenchCompareCommand())
 	return command
 }
 
@@ -95,6 +95,18 @@ func newBenchReportCommand() *cobra.Command {
 		Short: "Rewrite the table and the other formats from a folder's samples",
 		Args:  cobra.ExactArgs(1),
 		RunE:  func(_ *cobra.Command, args []string) error { return bench.Report(args[0], os.Stdout) },
+	}
+}
+
+func newBenchCompareCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "compare FOLDER FOLDER",
+		Short: "Say whether two runs of the same benchmarks agree",
+		Long: `Compare the medians of two runs of one build on one machine, arm by arm. The table shows, for each figure, where they are farthest apart, and by how much two runs differ at most.
+
+Exit code 1 means that some are farther apart.`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error { return bench.Compare(args[0], args[1], os.Stdout) },
 	}
 }
 

@@ -32,6 +32,8 @@ func TestBenchMistakes(t *testing.T) {
 		{[]string{"--out", t.TempDir(), good, "--binary", "missing"}, "--binary: stat missing: no such file"},
 		{[]string{"--out", t.TempDir(), good, "--binary", good}, "20-jobs.yaml must be named kube-controller-manager"},
 		{[]string{"report", t.TempDir()}, "run.json: no such file"},
+		{[]string{"compare", t.TempDir()}, "accepts 2 arg(s), received 1"},
+		{[]string{"compare", t.TempDir(), t.TempDir()}, "run.json: no such file"},
 	} {
 		command := newCommand()
 		command.SetArgs(append([]string{"bench"}, test.args...))

@@ -178,7 +178,7 @@ func (s *soak) round(ctx context.Context, seed uint64, length time.Duration) err
 	var err error
 	r.sample, err = s.sample(ctx)
 	s.rounds = append(s.rounds, r)
-	return err
+	return errors.Join(err, s.keepHeap(ctx))
 }
 
 // shrink drains and gives back the nodes that have joined in a round, so that the next one begins with as many.

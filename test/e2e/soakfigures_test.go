@@ -110,11 +110,27 @@ func (s *soak) writeJudge(violations []oracle.Violation) error {
 }
 
 func (s *soak) write(name, text string) error {
-	dir := filepath.Join(s.out, "scrapes")
+	return s.keep("scrapes", name, []byte(text))
+}
+
+// keepHeap keeps what is on the heap after the round, for go tool pprof -diff_base.
+func (s *soak) keepHeap(ctx context.Context) error {
+	if s.out == "" {
+		return nil
+	}
+	profile, err := s.KCM.Get(ctx, "/debug/pprof/heap")
+	if err != nil {
+		return err
+	}
+	return s.keep("heap", fmt.Sprintf("%03d.pprof", len(s.rounds)), profile)
+}
+
+func (s *soak) keep(folder, name string, content []byte) error {
+	dir := filepath.Join(s.out, folder)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)
+	return os.WriteFile(filepath.Join(dir, name), content, 0o644)
 }
 
 // page is the soak's result. hack/test-soak.sh adds on what machine it was, and what the SLOs came to.

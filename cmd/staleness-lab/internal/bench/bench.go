@@ -103,6 +103,35 @@ func Report(dir string, out io.Writer) error {
 	return err
 }
 
+// Compare shows how far two runs are apart, and returns an error if that is farther than two runs of one build may be.
+func Compare(first, second string, out io.Writer) error {
+	one, err := report.Read(first)
+	if err != nil {
+		return err
+	}
+	other, err := report.Read(second)
+	if err != nil {
+		return err
+	}
+	distances, err := report.Compare(one, other)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprint(out, report.CompareTable(distances)); err != nil {
+		return err
+	}
+	apart := 0
+	for _, d := range distances {
+		if !d.Agrees() {
+			apart++
+		}
+	}
+	if apart > 0 {
+		return fmt.Errorf("%d of %d figures are farther apart than two runs differ at most", apart, len(distances))
+	}
+	return nil
+}
+
 // makeEmpty makes folders. The first must be empty: samples of two runs do not mix.
 func makeEmpty(out, raw string) error {
 	entries, err := os.ReadDir(out)
