@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -100,7 +101,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !ok {
 		return r.next.RoundTrip(req) // It is upstream's.
 	}
-	w := ownerWrite{owner: owner, store: store, req: req, info: info}
+	w := ownerWrite{owner: owner, store: store, req: req, info: info, sent: sync.OnceValues(func() (*answer, error) { return sentIn(req) })}
 	if there, err := store.Withholds(owner.Name, owner.UID, w.what(), w.sentMeta); err != nil {
 		return nil, err
 	} else if there {
@@ -215,7 +216,8 @@ type ownerWrite struct {
 	owner consistency.Owner
 	store Store
 	req   *http.Request
-	info  *request.RequestInfo // nil: the path names no resource
+	info  *request.RequestInfo    // nil: the path names no resource
+	sent  func() (*answer, error) // the object in the request, see sentIn
 }
 
 func (w ownerWrite) resource() schema.GroupResource {
@@ -303,7 +305,7 @@ func (w ownerWrite) createsAnother() bool {
 	if w.req.Method != http.MethodPost || w.info.Name != "" || w.req.GetBody == nil {
 		return false
 	}
-	object, err := w.sentObject()
+	object, err := w.sent()
 	return err != nil || object.Name == ""
 }
 
@@ -316,7 +318,7 @@ func (w ownerWrite) madeAt(rv string) bool {
 	case w.req.Method != http.MethodPut || w.req.GetBody == nil:
 		return false
 	}
-	object, err := w.sentObject()
+	object, err := w.sent()
 	return err == nil && object.ResourceVersion != "" && object.ResourceVersion != rv
 }
 
@@ -337,25 +339,25 @@ func (w ownerWrite) sentMeta() metav1.ObjectMeta {
 	if w.req.GetBody == nil {
 		return metav1.ObjectMeta{}
 	}
-	object, err := w.sentObject()
+	object, err := w.sent()
 	if err != nil {
 		return metav1.ObjectMeta{}
 	}
 	return object.ObjectMeta
 }
 
-// sentObject is the object in the request, which can be read again.
-func (w ownerWrite) sentObject() (*answer, error) {
-	body, err := w.req.GetBody()
+// sentIn is the object in a request, which can be read again.
+func sentIn(req *http.Request) (*answer, error) {
+	body, err := req.GetBody()
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close()
-	raw, err := readAll(body, w.req.ContentLength)
+	raw, err := readAll(body, req.ContentLength)
 	if err != nil {
 		return nil, err
 	}
-	return decode(w.req.Header.Get("Content-Type"), raw)
+	return decode(req.Header.Get("Content-Type"), raw)
 }
 
 // answer is what a write's response says: which object it has, by its name, namespace, UID and version alone, or for some deletes a Status
