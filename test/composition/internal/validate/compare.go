@@ -108,7 +108,8 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 				}
 			}
 			if n > allowed && s.Has(schedule.SlowWrites) {
-				// Whose turn it is in a long queue varies by a factor of two between runs of one arm: only the sum says something.
+				// Whose turn it is in a long queue varies by a factor of two between runs of one arm, and so does which write of pods is tried while they fail: only the sum says
+				// something.
 				sum := ofKind(s, stock, owner.Kind, what)
 				n, allowed = ofKind(s, ours, owner.Kind, what), sum*5/4+moreRequests
 				of = fmt.Sprintf("; all of its kind %d, stock %d", n, sum)
@@ -142,6 +143,8 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 				if ourMost > most+c.most {
 					add(c.rule, "%s: most %s of %d, stock %s of %d", owner, ourMost, len(c.ours), most, len(c.stock))
 				}
+			case c.rule == "pods latency" && s.Has(schedule.SlowWrites) && undoneOfKind(s, ours, owner.Kind) <= undoneOfKind(s, stock, owner.Kind)*5/4+c.most:
+				// As for requests: whose turn it is varies.
 			case fault > 0 && ourAll > all*5/4+c.most:
 				// Under a fault one span may run into the next on either arm, so only their sum says something.
 				add(c.rule, "%s: %s in %d times, stock %s in %d", owner, ourAll, len(c.ours), all, len(c.stock))
@@ -237,14 +240,31 @@ func onlyOurs(owner model.Owner, ours, stock string) bool {
 	return owner.Kind == "Job" && strings.HasPrefix(ours, complete) && stock == noConditions
 }
 
-// ofKind is how often something was done for all owners of a kind.
+// ofKind is how often something was done for all owners of a kind. Creations and deletions of pods count together while they fail.
 func ofKind(s schedule.Schedule, r Record, kind, what string) (n int) {
+	all := []string{what}
+	if pods := []string{"create pods", "delete pods"}; slices.Contains(pods, what) && s.HasFor(schedule.FailWrites, "pods") {
+		all = pods
+	}
 	for _, o := range Owners(s) {
-		if o.Kind == kind {
-			n += r.Requests[o][what]
+		for _, what := range all {
+			if o.Kind == kind {
+				n += r.Requests[o][what]
+			}
 		}
 	}
 	return n
+}
+
+// undoneOfKind is how long the pods of all owners of a kind were not as they should be, in sum.
+func undoneOfKind(s schedule.Schedule, r Record, kind string) (all time.Duration) {
+	for _, o := range Owners(s) {
+		if o.Kind == kind {
+			_, _, own, _ := sum(without(r.Undone[o], r.Backoff[o]))
+			all += own
+		}
+	}
+	return all
 }
 
 // ended says that the last span has an end.

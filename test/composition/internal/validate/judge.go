@@ -53,7 +53,7 @@ type Record struct {
 	// Untold is when an owner's status was not that of its pods; Undone, when the pods were not those of its spec, or
 	// not ready; Excess, when it had pods that its spec did not ask for, and nobody had deleted them.
 	Untold, Undone, Excess map[model.Owner][]Span
-	// Backoff is when an owner's controller waited, as upstream's law wants it, before it tried again to make a pod.
+	// Backoff is when an owner's controller waited, as upstream's law wants it, before it tried again to make or delete a pod.
 	Backoff map[model.Owner][]Span
 	// Runs are the Jobs of a CronJob, when they were made by when they were due.
 	Runs map[model.Owner]map[time.Duration]time.Duration
