@@ -23,11 +23,14 @@ type Distance struct {
 }
 
 // Agrees reports whether two runs of one build on one machine may differ so.
-func (d Distance) Agrees() bool { return d.beyond() <= 0 }
+func (d Distance) Agrees() bool { return d.share() <= 1 }
 
-// beyond is by how much the medians are farther apart than the figure's spread.
-func (d Distance) beyond() float64 {
-	return math.Abs(d.First-d.Second) - d.Spread*max(d.First, d.Second) - d.Slack
+// share is how far the medians are apart, as a part of how far they may be.
+func (d Distance) share() float64 {
+	if d.First == d.Second {
+		return 0
+	}
+	return math.Abs(d.First-d.Second) / (d.Spread*max(d.First, d.Second) + d.Slack)
 }
 
 // Compare returns, for each figure that has a spread, where two runs are farthest apart. It is an error if they have no benchmark in common.
@@ -47,7 +50,7 @@ func Compare(first, second Results) ([]Distance, error) {
 			}
 		}
 		if len(all) > 0 {
-			out = append(out, slices.MaxFunc(all, func(a, b Distance) int { return cmp.Compare(a.beyond(), b.beyond()) }))
+			out = append(out, slices.MaxFunc(all, func(a, b Distance) int { return cmp.Compare(a.share(), b.share()) }))
 		}
 	}
 	if len(out) == 0 {

@@ -20,9 +20,9 @@ func TestCompare(t *testing.T) {
 		shown  string
 	}{
 		"the same":                     {func(*Results) {}, nil, "agree"},
-		"longer by less than the rest": {func(r *Results) { scale(r, sample.End, 1.1) }, nil, "agree"},
-		"longer by more":               {func(r *Results) { scale(r, sample.End, 1.2) }, []string{sample.End}, "| time to the end state | 10 % and 200 ms | jobs, P | 11.7 s and 14 s | **apart** |"},
-		"shorter by more":              {func(r *Results) { scale(r, sample.End, 0.8) }, []string{sample.End}, "| time to the end state | 10 % and 200 ms | jobs, P | 11.7 s and 9.32 s | **apart** |"},
+		"longer by less than the rest": {func(r *Results) { scale(r, sample.End, 1.3) }, nil, "agree"},
+		"longer by more":               {func(r *Results) { scale(r, sample.End, 1.5) }, []string{sample.End}, "| time to the end state | 25 % and 200 ms | jobs, P | 11.7 s and 17.5 s | **apart** |"},
+		"shorter by more":              {func(r *Results) { scale(r, sample.End, 0.7) }, []string{sample.End}, "| time to the end state | 25 % and 200 ms | jobs, P | 11.7 s and 8.15 s | **apart** |"},
 		"wrong actions are not compared": {func(r *Results) {
 			scale(r, sample.Wrong, 100)
 		}, nil, "agree"},

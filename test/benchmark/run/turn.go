@@ -80,7 +80,11 @@ func (r *runner) turn(ctx context.Context, s *session, b spec.Benchmark, arm con
 	if round == 0 {
 		r.progress.Turn = fmt.Sprintf("%s, warm-up", b.Name)
 	}
-	t := &turn{session: s, spec: b, arm: arm, namespace: name, say: r.say, figures: map[string]float64{}}
+	pace, err := measure.Pace()
+	if err != nil {
+		return err
+	}
+	t := &turn{session: s, spec: b, arm: arm, namespace: name, say: r.say, figures: map[string]float64{sample.Pace: pace}}
 	defer func() {
 		if t.truth != nil {
 			t.truth.Stop()

@@ -48,6 +48,9 @@ const (
 	QueueP99   = "queue-p99-sec"
 	HandlerLag = "handler-lag-sec"
 
+	// Pace is how fast the machine was before the turn.
+	Pace = "pace-sec"
+
 	// Caches is how many caches the monitor of P watches. It is kept with the figures, but is none: others depend on it.
 	Caches = "kcm-caches"
 )
@@ -76,7 +79,7 @@ type Figure struct {
 
 // Figures are all there are, in the order in which tables show them.
 var Figures = []Figure{
-	{Name: End, Title: "time to the end state", Kind: Seconds, Spread: 0.1, Slack: 0.2},
+	{Name: End, Title: "time to the end state", Kind: Seconds, Spread: 0.25, Slack: 0.2},
 	{Name: DetectP50, Title: "dead node marked, p50", Kind: Seconds, Slack: 5},
 	{Name: DetectP99, Title: "dead node marked, p99", Kind: Seconds, Slack: 5},
 	{Name: FirstRight, Title: "successor's first write after all wrong ones", Kind: Seconds, Spread: 0.1, Slack: 0.2},
@@ -86,25 +89,26 @@ var Figures = []Figure{
 	{Name: QuietP99, Title: "stalled watch of a quiet resource noticed, p99", Kind: Seconds},
 	{Name: FalseAlarms, Title: "caches called stale by mistake"},
 	{Name: Wrong, Title: "wrong actions"},
-	{Name: KCMWrites, Title: "writes of kube-controller-manager", Spread: 0.05, Slack: 20},
+	{Name: KCMWrites, Title: "writes of kube-controller-manager", Spread: 0.2, Slack: 20},
 	{Name: KCMReads, Title: "reads of kube-controller-manager", Slack: 30},
 	{Name: KCMEvents, Title: "events that it reported", Spread: 0.1, Slack: 5},
 	{Name: KCMProbes, Title: "probes of its caches", Slack: 10},
-	{Name: LiveReads, Title: "live reads a minute", Spread: 0.3, Slack: 2},
-	{Name: APICalls, Title: "requests to the apiserver, all clients", Spread: 0.05, Slack: 20},
-	{Name: KCMCPU, Title: "CPU of kube-controller-manager", Kind: Seconds, Spread: 0.3, Slack: 0.1},
-	{Name: APIServerCPU, Title: "CPU of kube-apiserver", Kind: Seconds, Spread: 0.3, Slack: 0.1},
-	{Name: EtcdCPU, Title: "CPU of etcd", Kind: Seconds, Spread: 0.35, Slack: 0.1},
+	{Name: LiveReads, Title: "live reads a minute", Spread: 0.5, Slack: 2},
+	{Name: APICalls, Title: "requests to the apiserver, all clients", Spread: 0.15, Slack: 20},
+	{Name: KCMCPU, Title: "CPU of kube-controller-manager", Kind: Seconds, Spread: 0.4, Slack: 0.1},
+	{Name: APIServerCPU, Title: "CPU of kube-apiserver", Kind: Seconds, Spread: 0.4, Slack: 0.1},
+	{Name: EtcdCPU, Title: "CPU of etcd", Kind: Seconds, Spread: 0.4, Slack: 0.1},
 	{Name: KCMRSS, Title: "peak RSS of kube-controller-manager", Kind: Bytes, Spread: 0.1},
 	{Name: APIServerRSS, Title: "peak RSS of kube-apiserver", Kind: Bytes, Spread: 0.1},
 	{Name: EtcdRSS, Title: "peak RSS of etcd", Kind: Bytes, Spread: 0.1},
 	{Name: KCMHeap, Title: "heap of kube-controller-manager", Kind: Bytes, Spread: 0.25},
-	{Name: KCMAllocated, Title: "memory that it allocated", Kind: Bytes, Spread: 0.3},
-	{Name: KCMAllocs, Title: "allocations", Spread: 0.3},
+	{Name: KCMAllocated, Title: "memory that it allocated", Kind: Bytes, Spread: 0.4},
+	{Name: KCMAllocs, Title: "allocations", Spread: 0.4},
 	{Name: QueueDepth, Title: "deepest work queue"},
 	{Name: QueueP50, Title: "wait in work queues, p50", Kind: Seconds},
 	{Name: QueueP99, Title: "wait in work queues, p99", Kind: Seconds},
 	{Name: HandlerLag, Title: "largest lag of an event handler", Kind: Seconds, Optional: true},
+	{Name: Pace, Title: "a fixed piece of work before the turn", Kind: Seconds, Optional: true, Spread: 0.1},
 }
 
 // Find returns the figure of a name.
