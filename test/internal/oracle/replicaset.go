@@ -20,8 +20,8 @@ import (
 const ReplicaSetController = "replicaset-controller"
 
 // ReplicaSetDeletes judges the deletions by the ReplicaSet controller, on the true state just before the
-// deletion, and on the scales that the reconcile may rest on: any since as long before its first deletion as promised.
-// It needs replicasets recorded.
+// deletion, and on the scales that the reconcile may rest on: any since as long before its first deletion as promised. Of what
+// others have taken away since then it need not know either. It needs replicasets recorded.
 func ReplicaSetDeletes(t *truth.Recorder, d Deletion) string {
 	owner := replicaSetOf(d.Pod)
 	if owner == "" || d.By != ReplicaSetController {
@@ -44,9 +44,23 @@ func ReplicaSetDeletes(t *truth.Recorder, d Deletion) string {
 		}
 		before = e
 	}
+	counts := func(p truth.Event) bool {
+		return replicaSetOf(pod(p)) == owner && live(p) && pod(p).Status.Phase != corev1.PodFailed
+	}
 	var alive int32
 	for _, p := range t.At(truth.Pods, d.RV-1) {
-		if replicaSetOf(pod(p)) == owner && live(p) && pod(p).Status.Phase != corev1.PodFailed {
+		if counts(p) {
+			alive++
+		}
+	}
+	last := map[types.UID]truth.Event{}
+	for _, e := range t.Events(truth.Pods) {
+		before, known := last[e.UID]
+		last[e.UID] = e
+		if !known || e.RV >= d.RV || !e.Time.After(since) || !counts(before) || counts(e) {
+			continue
+		}
+		if w := d.arrivals.deletion(truth.Pods, before, e); w == nil || By(w) != ReplicaSetController {
 			alive++
 		}
 	}
