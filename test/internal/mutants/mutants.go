@@ -127,6 +127,11 @@ var all = []Mutant{
 		New: "withholds := last != nil && last.before && false",
 	},
 	{
+		Name: "successor", Protection: "the status of an owner that was deleted is not written to the one that was made again under its name", File: "pkg/consistencystore/successor.go",
+		Old: "object.Name != owner.Name ||",
+		New: "object.Name == owner.Name ||",
+	},
+	{
 		Name: "wake", Protection: "a parked owner is woken when its cache has caught up", File: "pkg/rvtracker/tracker.go",
 		Old: "		t.wake(o)\n",
 		New: "		_ = o.c\n",

@@ -695,14 +695,6 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "successor", Protection: "the status of an owner that was deleted is not written to the one that was made again under its name", File: "pkg/consistencystore/successor.go",
-			Old: "object.Name != owner.Name ||",
-			New: "object.Name == owner.Name ||",
-		},
-		Package: "test/composition", Test: "TestTheStatusOfAPredecessorIsNotWritten",
-	},
-	{
-		Mutant: Mutant{
 			Name: "successor-waits", Protection: "an owner that was deleted waits until the cache has the one that was made again under its name", File: "pkg/consistencystore/successor.go",
 			Old: "s.Wrote(owner, ownerUID, own, object, rvtracker.Sent{})",
 			New: "_ = rvtracker.Sent{}",
