@@ -138,7 +138,10 @@ type Judge struct {
 	gone map[types.UID]time.Time
 	// throttled is since when what makes a CronJob's Jobs is answered with 429.
 	throttled map[model.Owner]time.Time
-	services  services
+	// own are the pods that their owners' controllers have deleted, taken says when others have taken pods away.
+	own      map[types.UID]bool
+	taken    map[model.Owner][]time.Time
+	services services
 	// collections are for histories with families alone.
 	collections collections
 	claims      claims
@@ -177,6 +180,7 @@ func New(s schedule.Schedule) *Judge {
 		services:    services{schedule: s, missing: map[model.Owner]time.Time{}, stray: map[model.Owner]time.Time{}, ready: map[types.UID]time.Time{}, gone: map[string]bool{}, lacked: map[model.Owner]map[types.UID]time.Time{}},
 		untold:      map[model.Owner]time.Time{}, undone: map[model.Owner]time.Time{}, excess: map[model.Owner]time.Time{}, surplus: map[string]time.Time{}, was: map[model.Owner]state{},
 		tainted: map[string]time.Time{}, beats: map[string][]time.Time{}, evicting: map[string]time.Time{}, slow: map[model.Owner]chain{}, failures: map[model.Owner]int{}, suspended: map[string]time.Time{}, gone: map[types.UID]time.Time{}, filled: map[types.UID]time.Time{}, throttled: map[model.Owner]time.Time{},
+		own: map[types.UID]bool{}, taken: map[model.Owner][]time.Time{},
 	}
 }
 
@@ -260,6 +264,8 @@ func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Obj
 		j.beats[now.GetName()] = append(j.beats[now.GetName()], at)
 	case r == model.Nodes && now != nil:
 		j.node(old, now.(*corev1.Node), at)
+	case r == model.Pods:
+		j.pod(old, now, at)
 	case r == model.ReplicaSets && now != nil && wants(now) > 0 && wants(old) == 0:
 		j.filled[now.GetUID()] = at
 	}
@@ -409,8 +415,32 @@ func (j *Judge) judgePod(truth model.Truth, r *model.Request) {
 		}
 		return
 	}
-	if s := stateOf(truth, r.Owner); !s.gone && !s.surplus[r.Name] && j.surplus[r.Name].Before(since) {
+	j.own[pod.UID] = true
+	if s := stateOf(truth, r.Owner); !s.gone && !s.surplus[r.Name] && j.surplus[r.Name].Before(since) && !(s.tooMany != nil && s.tooMany(j.takenAway(r.Owner, since))) {
 		j.unjustified(deletionRule, "at %s pod %s of %s, which is not surplus", late, r.Name, r.Owner)
+	}
+}
+
+// takenAway is how many pods of an owner others have taken away since then: a scale-down that began before need not know of them.
+func (j *Judge) takenAway(owner model.Owner, since time.Time) (n int) {
+	for _, at := range j.taken[owner] {
+		if !at.Before(since) {
+			n++
+		}
+	}
+	return n
+}
+
+// pod notes a pod that somebody else than its owner's controller takes away.
+func (j *Judge) pod(old, now model.Object, at time.Time) {
+	was, _ := old.(*corev1.Pod)
+	is, _ := now.(*corev1.Pod)
+	if was == nil || !active(was) || is != nil && active(is) || j.own[was.UID] {
+		return
+	}
+	if ref := metav1.GetControllerOfNoCopy(was); ref != nil {
+		owner := model.Owner{Kind: ref.Kind, NamespacedName: types.NamespacedName{Namespace: was.Namespace, Name: ref.Name}}
+		j.taken[owner] = append(j.taken[owner], at)
 	}
 }
 

@@ -30,6 +30,8 @@ type state struct {
 	excess bool
 	// surplus are the pods of which a controller with a perfect cache might delete one.
 	surplus map[string]bool
+	// tooMany reports, of a ReplicaSet or ReplicationController, whether there would be a surplus with so many pods more.
+	tooMany func(more int) bool
 }
 
 // stateOf works out how an owner stands.
@@ -162,6 +164,7 @@ func replicas(pods []*corev1.Pod, want, told, toldReady int32) state {
 	s.told = told == n && toldReady == r
 	s.done = n == want && r == want
 	s.excess = n > want
+	s.tooMany = func(more int) bool { return int(n)+more > int(want) }
 	return s
 }
 
@@ -305,7 +308,9 @@ func jobs(pods []*corev1.Pod, job *batchv1.Job) state {
 	complete := slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed })
 	var n, r, failed int32
 	for _, p := range pods {
-		if p.Status.Phase == corev1.PodFailed && slices.Contains(p.Finalizers, batchv1.JobTrackingFinalizer) {
+		// One that is deleted before it has succeeded has failed.
+		fails := p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodSucceeded
+		if fails && slices.Contains(p.Finalizers, batchv1.JobTrackingFinalizer) {
 			failed++ // It is not counted yet.
 		}
 		if active(p) {
