@@ -358,7 +358,7 @@ func (j *Judge) judgeRevisions(truth model.Truth, o model.Owner, made model.Obje
 	for _, rs := range sets {
 		for _, p := range podsOf(truth, rs) {
 			if rs.GetUID() != ref.UID && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed &&
-				at.Sub(p.CreationTimestamp.Time) > proofAge && !p.CreationTimestamp.After(j.filled[ref.UID]) {
+				at.Sub(p.CreationTimestamp.Time) > proofAge && p.CreationTimestamp.Add(time.Second).Before(j.filled[ref.UID]) { // It has whole seconds.
 				j.unjustified(revisionsRule, "at %s pod %s of %s beside %s, made %s before", at.Sub(j.began).Round(time.Millisecond), made.GetName(), o, p.Name, at.Sub(p.CreationTimestamp.Time))
 				return
 			}
