@@ -648,8 +648,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "status-written", Protection: "a status that was written at last ends the backoff of those that were not", File: "pkg/consistencystore/store.go",
-			Old: "		delete(s.statuses, owner)\n		s.mu.Unlock()\n",
-			New: "		s.mu.Unlock()\n",
+			Old: "		s.forgetStatus(owner)\n",
+			New: "",
 		},
 		Package: "pkg/consistencystore", Test: "TestAStatusThatWasWrittenIsForgotten",
 	},
