@@ -111,7 +111,7 @@ func digest(truth model.Truth, o model.Owner) string {
 		for _, c := range x.Status.Conditions {
 			lines[0] += " " + string(c.Type)
 		}
-		if len(x.Status.Conditions) > 0 {
+		if lines[0] == complete { // How many have succeeded when it fails depends on when that is.
 			lines = append(lines, fmt.Sprint("succeeded ", x.Status.Succeeded))
 		}
 		return strings.Join(lines, "\n") // It may be at any of its pods.
