@@ -5,11 +5,11 @@
 # Runs the end-to-end suite on real control planes, several at a time. Arguments go to ginkgo, as in
 # hack/test-e2e.sh --label-filter=smoke
 # E2E_PROCS is how many specs run at a time (4), E2E_TIMEOUT bounds the run (60m).
-# Shows a line for each spec that ends; _output/e2e has the rest: run.log, junit.xml and table.txt.
+# Shows a line for each spec that ends; E2E_OUT (_output/e2e) has the rest: run.log, junit.xml and table.txt.
 
 source "$(dirname "$0")/lib.sh"
 
-out=${ROOT}/_output/e2e
+out=${E2E_OUT:-${ROOT}/_output/e2e}
 mkdir -p "${out}"
 rm -f "${out}"/{run.log,junit.xml,table.txt,failed.txt,progress.*}
 go build -o _output/tools/ginkgo github.com/onsi/ginkgo/v2/ginkgo

@@ -20,7 +20,8 @@ commit=$(git rev-parse --short HEAD)
 git diff --quiet HEAD -- . ':!docs' || commit+=" with changes"
 result=0
 # A round that has begun is ended, and a cluster that needs long to heal is waited for.
-E2E_PROCS=1 E2E_TIMEOUT=$(awk "BEGIN {print int(${HOURS} * 60) + 60}")m hack/test-e2e.sh --label-filter=soak || result=$?
+# A run of other specs meanwhile must not take its log away.
+E2E_OUT=${SOAK_OUT}/e2e E2E_PROCS=1 E2E_TIMEOUT=$(awk "BEGIN {print int(${HOURS} * 60) + 60}")m hack/test-e2e.sh --label-filter=soak || result=$?
 [[ -e ${SOAK_OUT}/page.md ]] || die "no figures: the run broke off"
 
 slos=$(go -C hack/tools/slo run . -rules "${ROOT}/build/monitoring/slos.yaml" -scrapes "${SOAK_OUT}/scrapes") || true
