@@ -130,7 +130,9 @@ func TestAnOwnerDoesNotComeBackForItsSuccessorsStatus(t *testing.T) {
 		r.statuses = map[types.NamespacedName]*comeback{r.owner: {}}
 		r.Failed(r.owner, what)
 		require.True(t, r.refusals.open(r.owner))
-		_, err := r.Withholds(r.owner, "uid", what, func() metav1.ObjectMeta { return metav1.ObjectMeta{Name: "owner", UID: "another", ResourceVersion: "9"} })
+		_, err := r.Withholds(r.owner, "uid", what, func() metav1.ObjectMeta {
+			return metav1.ObjectMeta{Name: "owner", UID: "another", ResourceVersion: "9"}
+		})
 		require.Error(t, err)
 		require.Empty(t, r.statuses)
 		require.False(t, r.refusals.open(r.owner), "it counts as written")

@@ -150,12 +150,13 @@ func (g *TaintGuard) Evict(ctx context.Context, e consistency.Eviction, due time
 		case !view.live && view.node != nil && g.checks.refutes(ctx, check, view.node):
 			view, unknown = g.view(ctx, e.Node, due)
 		case view.old():
-			view, unknown = ahead()
+			if view, unknown = ahead(); unknown == nil {
+				ahead = g.ahead(ctx, view, e.Node, due)
+			}
 		}
 		if unknown != nil {
 			return unknown
 		}
-		ahead = g.ahead(ctx, view, e.Node, due)
 		if cancelled := g.judge(ctx, e, state, view, pod); cancelled != nil {
 			return cancelled
 		}

@@ -24,6 +24,8 @@ type nodeView struct {
 	node *corev1.Node // nil: there is none
 	at   time.Time
 	live bool // from a live read, not from the cache
+	// took is how long its proof took.
+	took time.Duration
 }
 
 // String is for logs.
@@ -41,9 +43,9 @@ func (v nodeView) String() string {
 // untainted reports whether there is a node that has no taint for which pods are evicted.
 func (v nodeView) untainted() bool { return v.node != nil && len(noExecute(v.node)) == 0 }
 
-// old reports whether the view is too old for a deletion that is based on it.
+// old reports whether the view is too old for a deletion that is based on it. Where a proof takes long, another one would be as old once it is there.
 func (v nodeView) old() bool {
-	age := proofAge
+	age := proofAge + v.took
 	if v.live {
 		age = livereads.Age
 	}
@@ -69,13 +71,15 @@ func (g *TaintGuard) view(ctx context.Context, name string, due time.Time) (node
 	if node, at, ok := g.nodes.recall(name, due, readAsOf); ok {
 		return nodeView{node: node, at: at, live: true}, nil
 	}
+	asked := time.Now()
 	proof := g.Prove(ctx, nodesResource, asOf)
 	if proof.Fresh() {
+		took := time.Since(asked)
 		node, err := g.evictor.CachedNode(name)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return nodeView{}, fmt.Errorf("node %s in the cache: %w", name, err)
 		}
-		view := nodeView{node: node, at: proof.At}
+		view := nodeView{node: node, at: proof.At, took: took}
 		if node == nil || view.untainted() || !g.checks.isWrong(node) {
 			return view, nil
 		}
@@ -90,10 +94,10 @@ func (g *TaintGuard) view(ctx context.Context, name string, due time.Time) (node
 	return nodeView{node: node, at: at, live: true}, nil
 }
 
-// ahead returns what returns the next view. If this one is by a proof that is old already, as on a server that takes long for each request, the next is
+// ahead returns what returns the next view. If this one is by a proof that takes longer than one may be old, as on a server that takes long for each request, the next is
 // asked for at once, beside the eviction's next request. A live read is not: it would take one of the budget, and perhaps for nothing.
 func (g *TaintGuard) ahead(ctx context.Context, v nodeView, name string, due time.Time) func() (nodeView, error) {
-	if v.live || !v.old() {
+	if v.live || time.Since(v.at) <= proofAge {
 		return func() (nodeView, error) { return g.view(ctx, name, due) }
 	}
 	type result struct {
@@ -107,6 +111,9 @@ func (g *TaintGuard) ahead(ctx context.Context, v nodeView, name string, due tim
 	}()
 	return func() (nodeView, error) {
 		r := <-next
+		if r.err == nil && r.view.old() {
+			return g.view(ctx, name, due)
+		}
 		return r.view, r.err
 	}
 }

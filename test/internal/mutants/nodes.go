@@ -45,10 +45,18 @@ var nodes = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "proof-ahead", Protection: "on a slow server the next proof of a node is made beside the request of an eviction", File: guards + "/taintview.go",
-			Old: "	if v.live || !v.old() {\n		return func",
-			New: "	if v.live || v.old() || !v.old() {\n		return func",
+			Old: "	if v.live || time.Since(v.at) <= proofAge {\n",
+			New: "	if v.live || time.Since(v.at) >= 0 {\n",
 		},
 		Package: compositionTests, Test: "TestANodeDiesWhileTheServerIsSlow",
+	},
+	{
+		Mutant: Mutant{
+			Name: "proof-took", Protection: "an eviction takes one proof of the nodes, however long that takes, if its other requests take no time", File: guards + "/taintview.go",
+			Old: "age := proofAge + v.took",
+			New: "age := proofAge",
+		},
+		Package: compositionTests, Test: "TestAnEvictionWhileNodesAreReadSlowly",
 	},
 	{
 		Mutant: Mutant{
