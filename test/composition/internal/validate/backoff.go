@@ -33,11 +33,12 @@ func (l law) after(failures int) time.Duration {
 
 var kindOfJobs = batchv1.SchemeGroupVersion.WithKind("Job").Kind
 
-// backoff notes that an owner waits after a pod could not be made or deleted, until the next try. By how many events an owner is tried in between, two runs
+// backoff notes that an owner waits after a pod could not be made or deleted, or a revision made, with which a DaemonSet begins, until the next try. By how many events an owner is tried in between, two runs
 // of an arm differ, and one try more doubles the wait. How often it is tried is judged by itself.
 func (j *Judge) backoff(r *model.Request) {
 	evicts := strings.Contains(r.Agent, "node-controller") || byPodGC(r) || byCollector(r)
-	if r.Resource != model.Pods || r.Verb != "create" && (r.Verb != "delete" || evicts) || r.Owner.Name == "" {
+	pods := r.Resource == model.Pods && (r.Verb == "create" || r.Verb == "delete" && !evicts)
+	if !pods && (r.Resource != model.Revisions || r.Verb != "create") || r.Owner.Name == "" {
 		return
 	}
 	at, waits := time.Since(j.began), j.record.Backoff[r.Owner]
