@@ -60,9 +60,9 @@ func (s *Store) proveAhead(owner types.NamespacedName) {
 	if a == nil {
 		return
 	}
-	recent := s.asOf(owner, time.Now(), ProofAge)
+	now := time.Now()
 	replies, _ := ask(aheadLimit, a.resources, func(resource schema.GroupResource) reply {
-		asOf := recent
+		asOf := s.asOf(owner, resource, now, ProofAge)
 		if asOf.Before(a.asOf[resource]) {
 			asOf = a.asOf[resource]
 		}

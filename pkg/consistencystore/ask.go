@@ -67,14 +67,14 @@ func ask(wait time.Duration, resources []schema.GroupResource, prove func(schema
 	return replies, nil
 }
 
-// asOf is the time that proofs must reach for a reconcile that began then: age before that, or, if its owner has waited for slow
+// asOf is the time that proofs of the resource must reach for a reconcile that began then: age before that, as slowProofs says, or, if its owner has waited for slow
 // proofs until now, the time of those. Newer ones would take as long again. If it has queued since, others' proofs serve
 // it that are as old as its own were when they came: else each of many that queue would wait for a proof of its own. That is for the reconcile
 // that follows the wait: how long proofs once took says nothing later.
-func (s *Store) asOf(owner types.NamespacedName, began time.Time, age time.Duration) time.Time {
+func (s *Store) asOf(owner types.NamespacedName, resource schema.GroupResource, began time.Time, age time.Duration) time.Time {
+	asOf := s.slowProofs.since(resource, began, age)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	asOf := began.Add(-age)
 	if r := s.slowProof(owner, began); r != nil {
 		asOf = earlier(asOf, r.asOf)
 	} else if r := s.putOffs[owner]; r != nil && !r.asOf.IsZero() && s.ahead[owner] != nil {

@@ -171,7 +171,7 @@ func TestASlowProofThatFails(t *testing.T) {
 			_, err := reconcile()
 			require.Error(t, err)
 			<-queue
-			require.Equal(t, time.Now().Add(-ProofAge), store.asOf(types.NamespacedName{Namespace: "ns", Name: "owner"}, time.Now(), ProofAge))
+			require.Equal(t, time.Now().Add(-ProofAge), store.asOf(types.NamespacedName{Namespace: "ns", Name: "owner"}, pods, time.Now(), ProofAge))
 		}
 		require.Len(t, rowsOf(store.Waits), 0)
 		server.mu.Lock()

@@ -94,7 +94,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 	}
 	asOf := make(map[schema.GroupResource]time.Time, len(resources))
 	for _, resource := range resources {
-		asOf[resource] = s.asOf(owner.Name, began.at, began.age(resource))
+		asOf[resource] = s.asOf(owner.Name, resource, began.at, began.age(resource))
 		if began.counts(resource) {
 			asOf[resource] = began.counted.at
 		}

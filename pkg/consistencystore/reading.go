@@ -484,13 +484,18 @@ func (s *Store) shownStale(resource schema.GroupResource) (freshness.Proof, bool
 // answers keeps the last answer of a prover for each resource, even if no caller has waited for it.
 type answers struct {
 	Prover
+	slow *slowProofs
 
 	mu   sync.Mutex
 	last map[schema.GroupResource]freshness.Proof
 }
 
 func (a *answers) Prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
+	asked := time.Now()
 	proof := a.Prover.Prove(ctx, resource, asOf)
+	if proof.Fresh() && time.Since(asked) > promptly {
+		a.slow.note(resource, proof)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.last == nil {

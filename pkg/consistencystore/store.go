@@ -36,8 +36,10 @@ type Store struct {
 	ctx    context.Context // of the term of leadership
 	since  time.Time       // no proof may be older
 	prover Prover          // nil: nothing is proven
-	live   *Live           // nil: proofs alone count
-	caches map[schema.GroupResource]consistency.LastSyncRVGetter
+	// slowProofs are those of the term.
+	slowProofs *slowProofs
+	live       *Live // nil: proofs alone count
+	caches     map[schema.GroupResource]consistency.LastSyncRVGetter
 	// register has the prover look at a cache that is followed; nil: it does already.
 	register func(resource schema.GroupResource, store cache.Store) error
 	// budget is for live reads where no proof comes: by the guards of evictions and of node health, before other decisions, of nodes of endpoints, and of CronJobs.

@@ -55,6 +55,8 @@ type Term struct {
 	Since time.Time
 	// Leadership is how the lock of the term is held; nil without leader election.
 	Leadership transport.Leadership
+
+	slowProofs slowProofs
 }
 
 // ControllerStore is the store of one controller: a [Store], or a [NodeStore].
@@ -90,7 +92,8 @@ func (t *Term) New(ctx context.Context, controller string, stores map[schema.Gro
 	}
 	slices.SortFunc(resources, byName)
 	metrics.Tracker{}.Init(controller, seriesValues, resources...)
-	s.prover, s.live, s.budget, s.reports = &answers{Prover: t.Prover}, t.Live, t.Budget, t.Reports
+	s.slowProofs = &t.slowProofs
+	s.prover, s.live, s.budget, s.reports = &answers{Prover: t.Prover, slow: s.slowProofs}, t.Live, t.Budget, t.Reports
 	if t.Leadership != nil {
 		s.unsettled.renewed = t.Leadership.Renewed
 	}

@@ -695,6 +695,22 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "slow-proofs", Protection: "where proofs take long, actions that follow one upon the other wait for one of them", File: "pkg/consistencystore/slowproofs.go",
+			Old: "ok && !last.came.Before(since)",
+			New: "ok && last.came.After(time.Now())",
+		},
+		Package: compositionTests, Test: "TestDeletionsWhileReadsAreSlow",
+	},
+	{
+		Mutant: Mutant{
+			Name: "slow-exact", Protection: "no proof counts for longer where none may be older than what was read", File: "pkg/consistencystore/slowproofs.go",
+			Old: "if p == nil || age == 0 {",
+			New: "if p == nil {",
+		},
+		Package: "pkg/consistencystore", Test: "TestAProofThatTookLongCountsFromWhenItCame/none_may_be_older",
+	},
+	{
+		Mutant: Mutant{
 			Name: "successor-waits", Protection: "an owner that was deleted waits until the cache has the one that was made again under its name", File: "pkg/consistencystore/successor.go",
 			Old: "s.Wrote(owner, ownerUID, own, object, rvtracker.Sent{})",
 			New: "_ = rvtracker.Sent{}",
