@@ -183,29 +183,37 @@ func (s *soak) round(ctx context.Context, seed uint64, length time.Duration) err
 
 // shrink drains and gives back the nodes that have joined in a round, so that the next one begins with as many.
 func (s *soak) shrink(ctx context.Context, joined []string) error {
+	on := func(of func(*corev1.Pod) bool) (nodes []string) {
+		for _, e := range s.Truth.At(truth.Pods, truth.Latest) {
+			if pod := e.Object.(*corev1.Pod); slices.Contains(joined, pod.Spec.NodeName) && of(pod) {
+				nodes = append(nodes, pod.Spec.NodeName)
+			}
+		}
+		return nodes
+	}
 	for _, node := range joined {
-		if err := s.drain(ctx, node); err != nil {
+		if err := s.cordon(ctx, node, true); err != nil {
 			return err
 		}
 	}
-	empty := func(what string, but func(*corev1.Pod) bool) error {
-		return rig.Wait(ctx, healLimit, what, func() (bool, error) {
-			for _, e := range s.Truth.At(truth.Pods, truth.Latest) {
-				if pod := e.Object.(*corev1.Pod); slices.Contains(joined, pod.Spec.NodeName) && !but(pod) {
-					return false, nil
-				}
+	if err := rig.Wait(ctx, healLimit, "drained nodes to have pods of DaemonSets only, and the others to be made again", func() (bool, error) {
+		// The scheduler may have put a pod there that it had decided on before the node was cordoned.
+		ofNone := func(pod *corev1.Pod) bool { return oracle.DaemonSetOf(pod) == "" }
+		for _, node := range on(func(pod *corev1.Pod) bool { return ofNone(pod) && pod.DeletionTimestamp == nil }) {
+			if err := s.drain(ctx, node); err != nil {
+				return false, err
 			}
-			return s.done(ctx) == nil, nil
-		})
-	}
-	ofDaemonSet := func(pod *corev1.Pod) bool { return oracle.DaemonSetOf(pod) != "" }
-	if err := empty("drained nodes to have pods of DaemonSets only, and the others to be made again", ofDaemonSet); err != nil {
+		}
+		return len(on(ofNone)) == 0 && s.done(ctx) == nil, nil
+	}); err != nil {
 		return err
 	}
 	if err := s.Cluster.Nodes().Delete(ctx, joined...); err != nil {
 		return err
 	}
-	return empty("no pod to be left on nodes that are gone", func(*corev1.Pod) bool { return false })
+	return rig.Wait(ctx, healLimit, "no pod to be left on nodes that are gone", func() (bool, error) {
+		return len(on(func(*corev1.Pod) bool { return true })) == 0 && s.done(ctx) == nil, nil
+	})
 }
 
 // judgeAll says what was wrong in all rounds, and writes the page.
