@@ -12,7 +12,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/freshness"
 )
 
-// slowProofs are the last proofs of a term that took longer than promptly. Another one would be as old once it came, so for as long as a proof may be old they count as of when they
+// slowProofs are the last proofs of a term for which the server took longer than promptly. Another one would be as old once it came, so for as long as a proof may be old they count as of when they
 // came: else each of several actions that follow one upon the other, of one controller or of two, would wait for a proof of its own. The zero value and nil have none. All methods may be
 // called concurrently.
 type slowProofs struct {

@@ -134,6 +134,9 @@ type Proof struct {
 	StaleAt time.Time
 }
 
+// Lagged reports, if Proven, that the cache had to catch up while it was waited for.
+func (p Proof) Lagged() bool { return p.Method == methodWait }
+
 // Fresh is true only if the outcome is Proven.
 func (p Proof) Fresh() bool { return p.Outcome == Proven }
 

@@ -703,6 +703,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "slow-lag", Protection: "no proof counts for longer because the cache had to catch up", File: "pkg/consistencystore/reading.go",
+			Old: "proof.Fresh() && !proof.Lagged() &&",
+			New: "proof.Fresh() &&",
+		},
+		Package: "pkg/consistencystore", Test: "TestAProofThatTookLongCountsFromWhenItCame/the_cache_had_to_catch_up",
+	},
+	{
+		Mutant: Mutant{
 			Name: "slow-exact", Protection: "no proof counts for longer where none may be older than what was read", File: "pkg/consistencystore/slowproofs.go",
 			Old: "if p == nil || age == 0 {",
 			New: "if p == nil {",
