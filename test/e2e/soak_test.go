@@ -93,7 +93,7 @@ type round struct {
 
 func (s *soak) run(ctx context.Context) (err error) {
 	fixture, err := rig.Start(ctx, rig.Options{
-		Arm: rig.P, Binary: os.Getenv(binaryVariable), KCMArgs: append([]string{"--node-monitor-grace-period=20s"}, quickElection...),
+		Arm: rig.P, Binary: os.Getenv(binaryVariable), KCMArgs: []string{"--node-monitor-grace-period=20s"},
 		Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: schedule.Random(s.seed, 0).Nodes}},
 		Record:  []schema.GroupResource{truth.Pods, truth.Nodes, truth.DaemonSets, truth.ControllerRevisions, truth.ReplicaSets},
 	})
