@@ -24,7 +24,7 @@ type nodeView struct {
 	node *corev1.Node // nil: there is none
 	at   time.Time
 	live bool // from a live read, not from the cache
-	// took is how long its proof took.
+	// took is how long the server took for its proof.
 	took time.Duration
 }
 
@@ -75,6 +75,9 @@ func (g *TaintGuard) view(ctx context.Context, name string, due time.Time) (node
 	proof := g.Prove(ctx, nodesResource, asOf)
 	if proof.Fresh() {
 		took := time.Since(asked)
+		if proof.Lagged() {
+			took = 0
+		}
 		node, err := g.evictor.CachedNode(name)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return nodeView{}, fmt.Errorf("node %s in the cache: %w", name, err)

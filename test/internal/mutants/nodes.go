@@ -60,6 +60,14 @@ var nodes = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "view-lag", Protection: "an eviction rests on no older proof of the nodes because the cache had to catch up", File: guards + "/taintview.go",
+			Old: "if proof.Lagged() {",
+			New: "if proof.Lagged() && false {",
+		},
+		Package: guards, Test: "TestViewsAgeByWhatTheServerTook/the_cache_had_to_catch_up",
+	},
+	{
+		Mutant: Mutant{
 			Name: "failed-last", Protection: "evictions that have failed before begin behind all others", File: guards + "/taint.go",
 			Old: "g.gate.enter(ctx, state.failed)",
 			New: "g.gate.enter(ctx, false)",
