@@ -493,7 +493,7 @@ type answers struct {
 func (a *answers) Prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
 	asked := time.Now()
 	proof := a.Prover.Prove(ctx, resource, asOf)
-	if proof.Fresh() && !proof.Lagged() && time.Since(asked) > promptly {
+	if proof.Fresh() && proof.Took(asked) > promptly {
 		a.slow.note(resource, proof)
 	}
 	a.mu.Lock()

@@ -74,10 +74,7 @@ func (g *TaintGuard) view(ctx context.Context, name string, due time.Time) (node
 	asked := time.Now()
 	proof := g.Prove(ctx, nodesResource, asOf)
 	if proof.Fresh() {
-		took := time.Since(asked)
-		if proof.Lagged() {
-			took = 0
-		}
+		took := proof.Took(asked)
 		node, err := g.evictor.CachedNode(name)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return nodeView{}, fmt.Errorf("node %s in the cache: %w", name, err)

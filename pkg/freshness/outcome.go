@@ -134,8 +134,13 @@ type Proof struct {
 	StaleAt time.Time
 }
 
-// Lagged reports, if Proven, that the cache had to catch up while it was waited for.
-func (p Proof) Lagged() bool { return p.Method == methodWait }
+// Took is how long the server has taken for a proof that has come now and was asked for then: 0 if it was the cache that had to catch up.
+func (p Proof) Took(asked time.Time) time.Duration {
+	if p.Method == methodWait {
+		return 0
+	}
+	return time.Since(asked)
+}
 
 // Fresh is true only if the outcome is Proven.
 func (p Proof) Fresh() bool { return p.Outcome == Proven }

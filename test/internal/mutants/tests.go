@@ -704,8 +704,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "slow-lag", Protection: "no proof counts for longer because the cache had to catch up", File: "pkg/consistencystore/reading.go",
-			Old: "proof.Fresh() && !proof.Lagged() &&",
-			New: "proof.Fresh() &&",
+			Old: "proof.Took(asked) > promptly",
+			New: "time.Since(asked) > promptly",
 		},
 		Package: "pkg/consistencystore", Test: "TestAProofThatTookLongCountsFromWhenItCame/the_cache_had_to_catch_up",
 	},
