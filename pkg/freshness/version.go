@@ -24,12 +24,18 @@ func comparableRV(rv string) bool {
 
 // Passed is true if rv is at or past target; false if they cannot be compared.
 func Passed(rv, target string) bool {
+	if rv == "" || target == "" {
+		return false // Without making an error: each look at a cache that nothing was ever proven of comes here.
+	}
 	c, err := resourceversion.CompareResourceVersion(rv, target)
 	return err == nil && c >= 0
 }
 
 // Less is true if both can be compared and a is below b.
 func Less(a, b string) bool {
+	if a == "" || b == "" {
+		return false
+	}
 	c, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && c < 0
 }

@@ -16,10 +16,16 @@ import (
 // Cache is what a scrape publishes of an informer's cache.
 type Cache struct {
 	Resource schema.GroupVersionResource
-	// Handlers are the lags of its event handlers, by name.
-	Handlers map[string]time.Duration
+	// Handlers are its event handlers, each name once.
+	Handlers []Handler
 	// Measured is nil if nothing is known of the cache itself.
 	*Measured
+}
+
+// Handler is how far the event handlers of one name are behind the cache.
+type Handler struct {
+	Name string
+	Lag  time.Duration
 }
 
 // Measured is what is known of a cache. Proven is zero if nothing was ever proven of it.
@@ -100,6 +106,7 @@ func (c *caches) readings(caches []Cache) (out []reading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.scrape++
+	out = make([]reading, 0, len(c.made))
 	gauge := func(d *metrics.Desc, value float64, resource schema.GroupVersionResource, label string) {
 		if s := c.series(seriesKey{d, resource, label}); s != nil {
 			out = append(out, reading{s, value})
@@ -107,8 +114,8 @@ func (c *caches) readings(caches []Cache) (out []reading) {
 	}
 	for _, cache := range caches {
 		r := cache.Resource
-		for name, lag := range cache.Handlers {
-			gauge(handlerLag, lag.Seconds(), r, name)
+		for _, h := range cache.Handlers {
+			gauge(handlerLag, h.Lag.Seconds(), r, h.Name)
 		}
 		if cache.Measured == nil {
 			continue

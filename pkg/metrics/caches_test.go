@@ -18,7 +18,7 @@ func resources(n int) (out []Cache) {
 	for i := range n {
 		out = append(out, Cache{
 			Resource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: fmt.Sprint("things-", i)},
-			Handlers: map[string]time.Duration{"job": time.Second},
+			Handlers: []Handler{{Name: "job", Lag: time.Second}},
 			Measured: &Measured{State: "fresh", Age: time.Duration(i) * time.Second, Every: time.Minute, Proven: time.Unix(int64(i), 0)},
 		})
 	}

@@ -24,7 +24,11 @@ import (
 func Informers(ctx context.Context, typed informers.SharedInformerFactory, observed informerfactory.InformerFactory, mapper meta.RESTMapper) func() map[schema.GroupVersionResource]stalenessmonitor.Informer {
 	ended, end := context.WithCancel(ctx)
 	end()
-	known := map[reflect.Type]schema.GroupVersionResource{}
+	type informer struct {
+		of schema.GroupVersionResource
+		stalenessmonitor.Informer
+	}
+	known := map[reflect.Type]informer{} // A factory keeps its informers.
 	return func() map[schema.GroupVersionResource]stalenessmonitor.Informer {
 		out := map[schema.GroupVersionResource]stalenessmonitor.Informer{}
 		if f, ok := observed.(*observedFactory); ok {
@@ -32,18 +36,21 @@ func Informers(ctx context.Context, typed informers.SharedInformerFactory, obser
 		}
 		// With a context that has ended it does not wait, and names those that were started.
 		for t := range typed.WaitForCacheSyncWithContext(ended).Synced {
-			gvr, ok := known[t]
+			i, ok := known[t]
 			if !ok {
-				var err error
-				if gvr, err = resourceOf(t, mapper); err != nil {
+				gvr, err := resourceOf(t, mapper)
+				if err != nil {
 					klog.FromContext(ctx).V(2).Info("The resource of an informer is unknown; its cache is not measured", "type", t.String(), "err", err)
 					continue // The server may serve it later.
 				}
-				known[t] = gvr
+				generic, err := typed.ForResource(gvr)
+				if err != nil {
+					continue // client-go has no informer by this resource.
+				}
+				i = informer{gvr, generic.Informer()}
+				known[t] = i
 			}
-			if informer, err := typed.ForResource(gvr); err == nil {
-				out[gvr] = informer.Informer()
-			}
+			out[i.of] = i.Informer
 		}
 		return out
 	}

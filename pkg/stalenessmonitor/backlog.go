@@ -63,19 +63,21 @@ func (b *backlog) sample(stored uint64, deliveries []*Delivery, now time.Time) {
 			b.marks = append(b.marks, mark{stored, now})
 		}
 	}
-	was := b.seen
-	b.seen = make(map[*Delivery]*seenHandler, len(deliveries))
+	if b.seen == nil {
+		b.seen = make(map[*Delivery]*seenHandler, len(deliveries))
+	}
 	slowest := deliveries[0].Position()
 	for _, d := range deliveries {
 		position := d.Position()
 		slowest = min(slowest, position)
-		s := was[d]
-		if s == nil {
-			s = &seenHandler{position: position, moved: now}
+		if s := b.seen[d]; s == nil {
+			b.seen[d] = &seenHandler{position: position, moved: now}
 		} else if s.position != position {
 			s.position, s.moved = position, now
 		}
-		b.seen[d] = s
+	}
+	if len(b.seen) > len(deliveries) {
+		maps.DeleteFunc(b.seen, func(d *Delivery, _ *seenHandler) bool { return !slices.Contains(deliveries, d) })
 	}
 	i, _ := slices.BinarySearchFunc(b.marks, slowest+1, func(m mark, rv uint64) int { return cmp.Compare(m.rv, rv) })
 	b.marks = slices.Delete(b.marks, 0, i)
@@ -108,7 +110,7 @@ func (b *backlog) lag(position uint64, now time.Time) time.Duration {
 
 // handlers says how far each is behind.
 func (b *backlog) handlers(deliveries []*Delivery, now time.Time) []Handler {
-	byName := make(map[string]Handler, len(deliveries))
+	out := make([]Handler, 0, len(deliveries))
 	for _, d := range deliveries {
 		position := d.Position()
 		h := Handler{Name: d.Name(), Lag: b.lag(position, now)}
@@ -118,13 +120,15 @@ func (b *backlog) handlers(deliveries []*Delivery, now time.Time) []Handler {
 		if s := b.seen[d]; s != nil && h.Lag > 0 {
 			h.Stalled = s.position == position && now.Sub(s.moved) >= Period
 		}
-		if other, known := byName[h.Name]; !known || other.Lag < h.Lag {
-			byName[h.Name] = h
+		switch i := slices.IndexFunc(out, func(other Handler) bool { return other.Name == h.Name }); {
+		case i < 0:
+			out = append(out, h)
+		case out[i].Lag < h.Lag:
+			out[i] = h
 		}
 	}
-	return slices.SortedFunc(maps.Values(byName), func(a, b Handler) int {
-		return cmp.Or(cmp.Compare(b.Lag, a.Lag), strings.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(out, func(a, b Handler) int { return cmp.Or(cmp.Compare(b.Lag, a.Lag), strings.Compare(a.Name, b.Name)) })
+	return out
 }
 
 // sampleHandlers reads the handlers' positions, and logs when one falls far behind or has caught up.

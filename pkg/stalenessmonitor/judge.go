@@ -14,6 +14,10 @@ import (
 // evaluate finds the state from what is known, and logs and counts a change.
 func (c *probed) evaluate(ctx context.Context) {
 	proof, proven := c.m.opts.Prover.Known(c.gvr)
+	c.evaluateBy(ctx, proof, proven)
+}
+
+func (c *probed) evaluateBy(ctx context.Context, proof freshness.Proof, proven bool) {
 	received := c.informer.LastSyncResourceVersion()
 	now, outage := time.Now(), c.m.outage(time.Now())
 	c.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -96,6 +97,8 @@ type Monitor struct {
 
 	mu     sync.Mutex
 	caches map[schema.GroupVersionResource]*probed
+	// sorted are the caches by group and resource, not to be changed.
+	sorted []*probed
 }
 
 // New makes a monitor that does nothing before Run.
@@ -120,11 +123,16 @@ func (m *Monitor) Run(ctx context.Context) {
 		if tick%int(Period/scheduleEvery) == 0 {
 			m.discover(ctx, &wg)
 			m.plan()
-			m.each(func(c *probed) { c.remember() })
+			for _, c := range m.all() {
+				c.remember()
+			}
 		}
 		sampled := tick%int(sampleEvery/scheduleEvery) == 0
 		if sampled {
-			m.each(func(c *probed) { c.sample(ctx); c.callForHelp() })
+			for _, c := range m.all() {
+				c.sample(ctx)
+				c.callForHelp()
+			}
 		}
 		m.schedule(ctx, &wg, sampled)
 		select {
@@ -174,6 +182,9 @@ func (m *Monitor) discover(ctx context.Context, wg *sync.WaitGroup) {
 		m.caches[gvr] = c
 		m.opts.Metrics.Entered(gvr, string(Unknown))
 	}
+	m.sorted = slices.SortedFunc(maps.Values(m.caches), func(a, b *probed) int {
+		return cmp.Or(cmp.Compare(a.gvr.Group, b.gvr.Group), cmp.Compare(a.gvr.Resource, b.gvr.Resource), cmp.Compare(a.gvr.Version, b.gvr.Version))
+	})
 }
 
 // forget removes what is kept about a cache whose last probe has ended, unless it is monitored again.
@@ -185,16 +196,11 @@ func (m *Monitor) forget(c *probed) {
 	}
 }
 
-func (m *Monitor) each(visit func(*probed)) {
+// all returns the caches, sorted by group and resource.
+func (m *Monitor) all() []*probed {
 	m.mu.Lock()
-	caches := make([]*probed, 0, len(m.caches))
-	for _, c := range m.caches {
-		caches = append(caches, c)
-	}
-	m.mu.Unlock()
-	for _, c := range caches {
-		visit(c)
-	}
+	defer m.mu.Unlock()
+	return m.sorted
 }
 
 var seed = maphash.MakeSeed()
@@ -229,10 +235,10 @@ func (m *Monitor) Fenced(gvr schema.GroupVersionResource, f freshness.Fence) {
 
 // Caches returns what is known about every cache, except Objects, sorted by group and resource.
 func (m *Monitor) Caches() []Cache {
-	var out []Cache
-	m.each(func(c *probed) { out = append(out, c.snapshot()) })
-	slices.SortFunc(out, func(a, b Cache) int {
-		return cmp.Or(cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource), cmp.Compare(a.Resource.Version, b.Resource.Version))
-	})
+	caches := m.all()
+	out := make([]Cache, len(caches))
+	for i, c := range caches {
+		out[i] = c.snapshot()
+	}
 	return out
 }

@@ -5,6 +5,7 @@ package stalenessmonitor
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -88,7 +89,8 @@ type probed struct {
 	failure, failureErr       string
 	undecidedFor, undecidedBy string
 	backlog                   backlog
-	history                   []Sample
+	// history is only ever appended to: snapshots share it.
+	history []Sample
 }
 
 type answeredFence struct {
@@ -210,7 +212,7 @@ func (c *probed) sample(ctx context.Context) {
 	c.sampled = now
 	c.mu.Unlock()
 	c.sampleHandlers(ctx, rv, now)
-	c.evaluate(ctx)
+	c.evaluateBy(ctx, proof, proven)
 }
 
 // passedByFence reports whether a fence that was answered more than lateBy before the last sample had passed an RV
@@ -315,17 +317,16 @@ func (c *probed) current() State {
 
 // remember keeps a sample for the history.
 func (c *probed) remember() {
-	s := c.snapshot()
-	sample := Sample{State: s.State, Age: -1}
-	if !s.Proven.IsZero() {
-		sample.Age = s.Age
+	proof, proven := c.m.opts.Prover.Known(c.gvr)
+	sample := Sample{Age: -1}
+	if proven {
+		sample.Age = time.Since(proof.At)
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	sample.State = c.state
 	c.history = append(c.history, sample)
-	if len(c.history) > historyLength {
-		c.history = c.history[1:]
-	}
-	c.mu.Unlock()
+	c.history = c.history[max(0, len(c.history)-historyLength):]
 }
 
 // callForHelp calls Options.Stalled if the cache has been stalled for stalledFor, or, if changes come late, for as long as they do: what is
@@ -357,6 +358,6 @@ func (c *probed) snapshot() Cache {
 	out.Protected, out.Every = c.protected, c.every(time.Now())
 	out.Lag = c.lag(out.Stored, out.Received)
 	out.Handlers = c.backlog.handlers(deliveries, time.Now())
-	out.History = append([]Sample(nil), c.history...)
+	out.History = slices.Clip(c.history)
 	return out
 }

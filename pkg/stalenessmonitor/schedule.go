@@ -135,14 +135,14 @@ type turn struct {
 func (m *Monitor) schedule(ctx context.Context, wg *sync.WaitGroup, all bool) {
 	now := time.Now()
 	var due []turn
-	m.each(func(c *probed) {
+	for _, c := range m.all() {
 		if !all && !c.isProtected() {
-			return
+			continue
 		}
 		if t, ok := c.turn(now); ok && !t.due.After(now) {
 			due = append(due, t)
 		}
-	})
+	}
 	slices.SortFunc(due, func(a, b turn) int {
 		if a.of != b.of {
 			return int(a.of - b.of)
@@ -160,7 +160,7 @@ func (m *Monitor) schedule(ctx context.Context, wg *sync.WaitGroup, all bool) {
 // than MaxRate, all of them get less. The rest is for the others, by their weights.
 func (m *Monitor) plan() {
 	var demand, weights, turns float64
-	m.each(func(c *probed) {
+	for _, c := range m.all() {
 		every, cost, weight := c.needs()
 		if c.isProtected() {
 			demand += cost / every.Seconds()
@@ -168,13 +168,15 @@ func (m *Monitor) plan() {
 			weights += weight * cost
 			turns += weight
 		}
-	})
+	}
 	stretch := max(1, demand/(MaxRate-minShare))
 	demand /= stretch
 	left := max(Rate-spare-demand, minShare)
 	share := time.Duration(weights / left * float64(time.Second))
 	m.pace.set(max(Rate, demand+minShare), time.Duration(float64(share)/max(2*turns, 1)))
-	m.each(func(c *probed) { c.allot(stretch, share) })
+	for _, c := range m.all() {
+		c.allot(stretch, share)
+	}
 }
 
 // need is how a cache is probed at present.

@@ -126,9 +126,13 @@ func (p *Page) current() []Term {
 // Caches returns each resource once: with leader migration two terms may have an informer for one, and
 // then it is the one of which less is proven.
 func (p *Page) Caches() []stalenessmonitor.Cache {
+	terms := p.current()
+	if len(terms) == 1 {
+		return terms[0].Caches()
+	}
 	var out []stalenessmonitor.Cache
 	at := map[schema.GroupVersionResource]int{}
-	for _, t := range p.current() {
+	for _, t := range terms {
 		for _, c := range t.Caches() {
 			i, twice := at[c.Resource]
 			switch {

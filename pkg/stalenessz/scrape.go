@@ -42,14 +42,16 @@ func (p *Page) WaitsNow() (now metrics.Waits, leading bool) {
 
 // cacheSamples leaves out resources that the server does not know, and what is not known of caches whose turn to be asked about
 // has not come yet.
-func (p *Page) cacheSamples() (samples []metrics.Cache) {
-	for _, c := range p.Caches() {
+func (p *Page) cacheSamples() []metrics.Cache {
+	caches := p.Caches()
+	samples := make([]metrics.Cache, 0, len(caches))
+	for _, c := range caches {
 		if !c.Served() {
 			continue
 		}
-		s := metrics.Cache{Resource: c.Resource, Handlers: map[string]time.Duration{}}
-		for _, h := range c.Handlers {
-			s.Handlers[h.Name] = h.Lag
+		s := metrics.Cache{Resource: c.Resource, Handlers: make([]metrics.Handler, len(c.Handlers))}
+		for i, h := range c.Handlers {
+			s.Handlers[i] = metrics.Handler{Name: h.Name, Lag: h.Lag}
 		}
 		if c.Measured() {
 			s.Measured = &metrics.Measured{State: string(c.State), Every: c.Every, WatchLag: c.Lag.Watch, QueueLag: c.Lag.Queue, Proven: c.Proven, Age: c.Age}
