@@ -179,6 +179,7 @@ func TestADeletionDoesNotWaitForTheProofOfManyRevisions(t *testing.T) {
 				revisions := &indexer{cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}), "20"}
 				require.NoError(t, revisions.Add(revision))
 				store.caches[revisionResource] = revisions
+				indexByController(store.caches)
 				store.live, _ = newLive(t, 1, few, revision)
 				c.takes, c.proof[revisionResource] = slow, freshness.Proof{Outcome: freshness.Proven, Exact: true, ResourceVersion: "20"}
 				began := time.Now()

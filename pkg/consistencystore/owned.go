@@ -91,23 +91,45 @@ func (s *Store) ownedByDeployment(versions map[schema.GroupResource]string, depl
 	return out
 }
 
-// controlled are the objects of a resource that an owner controls itself, found among all of its namespace, nil if that is unknown. items are those objects.
+// controllerIndex is the index of ReplicaSets and ControllerRevisions by their controllers. Each reconcile asks for those of its owner, so it must not look through
+// all of the namespace, as upstream does for Deployments and DaemonSets, and does not for StatefulSets (pkg/controller/history/controller_history.go).
+const controllerIndex = "controllerUID"
+
+func controllerIndexKey(namespace string, controller types.UID) string {
+	return namespace + "/" + string(controller)
+}
+
+// indexByController has the caches of ReplicaSets and of ControllerRevisions find objects by their controllers.
+func indexByController(stores map[schema.GroupResource]consistency.LastSyncRVGetter) {
+	for _, resource := range []schema.GroupResource{replicaSetResource, revisionResource} {
+		indexer, ok := stores[resource].(cache.Indexer)
+		if !ok {
+			continue
+		}
+		// It fails if the index is there, as another controller's store has the same cache.
+		_ = indexer.AddIndexers(cache.Indexers{controllerIndex: func(item any) ([]string, error) {
+			object, err := meta.Accessor(item)
+			if err != nil {
+				return nil, nil // For an error the cache would panic.
+			}
+			ref := metav1.GetControllerOfNoCopy(object)
+			if ref == nil {
+				return nil, nil
+			}
+			return []string{controllerIndexKey(object.GetNamespace(), ref.UID)}, nil
+		}})
+	}
+}
+
+// controlled are the objects of a resource that an owner controls itself, nil if that is unknown. items are those objects.
 func (s *Store) controlled(versions map[schema.GroupResource]string, resource schema.GroupResource, owner metav1.Object) (controlled *owned, items []any) {
 	indexer, ok := s.caches[resource].(cache.Indexer)
 	if !ok {
 		return nil, nil
 	}
-	namespace, uid := owner.GetNamespace(), owner.GetUID()
-	list := func() (items []any, err error) {
-		all, err := indexer.ByIndex(cache.NamespaceIndex, namespace)
-		for _, item := range all {
-			if object, err := meta.Accessor(item); err == nil {
-				if ref := metav1.GetControllerOfNoCopy(object); ref != nil && ref.UID == uid {
-					items = append(items, item)
-				}
-			}
-		}
-		return items, err
+	uid := owner.GetUID()
+	list := func() ([]any, error) {
+		return indexer.ByIndex(controllerIndex, controllerIndexKey(owner.GetNamespace(), uid))
 	}
 	items, err := list()
 	if err != nil {

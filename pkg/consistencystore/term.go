@@ -135,6 +135,7 @@ func newStore(tracker *rvtracker.Tracker, controller string, stores map[schema.G
 			tracked[resource] = t
 		}
 	}
+	indexByController(stores)
 	s := &Store{name: controller, caches: stores, held: newHolds(controller), retrying: map[types.NamespacedName]*hold{}}
 	s.Controller = tracker.ForController(controller, tracked, s.wake)
 	if store := tracked[goesOn[controller]]; store != nil {

@@ -178,6 +178,7 @@ func TestADeletionDependsOnTheRevisionsOfItsOwner(t *testing.T) {
 				require.NoError(t, revisions.Add(r))
 			}
 			store.caches[revisionResource] = revisions
+			indexByController(store.caches)
 			set := aSet("a", 3)
 			reconcile := func() error {
 				return consistency.ProveFresh(consistency.WithOwnerRead(t.Context(), store, set, setKind), store, daemons, revisionResource)
