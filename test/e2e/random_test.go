@@ -120,9 +120,10 @@ func chosenSchedule() (schedule.Schedule, error) {
 // player plays one schedule on one cluster.
 type player struct {
 	*run
-	sets        map[string]types.UID
-	deployments map[string]int32
-	drained     sets.Set[string]
+	sets    map[string]types.UID
+	drained sets.Set[string]
+	// deployments and ordered are the replicas of Deployments and StatefulSets.
+	deployments, ordered map[string]int32
 
 	mu     sync.Mutex
 	faults map[*faultproxy.Fault]bool
@@ -131,6 +132,9 @@ type player struct {
 	// slowest is how long a pass over the nodes took at most.
 	slowest time.Duration
 }
+
+// randomJudges know what the controllers at work may delete.
+var randomJudges = []oracle.Judge{oracle.ReplicaSetDeletes, oracle.StatefulSetDeletes, oracle.TaintEvictions}
 
 // play runs a schedule on a new cluster, heals everything, and returns what happened.
 func play(ctx context.Context, arm rig.Arm, s schedule.Schedule) (_ played, err error) {
@@ -143,7 +147,7 @@ func play(ctx context.Context, arm rig.Arm, s schedule.Schedule) (_ played, err 
 	fixture, err := rig.Start(ctx, rig.Options{
 		Arm: arm, Binary: binary, KCMArgs: append([]string{"--node-monitor-grace-period=" + randomGrace.String()}, quickElection...),
 		Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: s.Nodes}},
-		Record:  []schema.GroupResource{truth.Pods, truth.Nodes, truth.DaemonSets, truth.ControllerRevisions, truth.ReplicaSets, truth.Leases},
+		Record:  []schema.GroupResource{truth.Pods, truth.Nodes, truth.DaemonSets, truth.ControllerRevisions, truth.ReplicaSets, truth.StatefulSets, truth.Leases},
 		Rest:    true,
 	})
 	if err != nil {
@@ -151,8 +155,8 @@ func play(ctx context.Context, arm rig.Arm, s schedule.Schedule) (_ played, err 
 	}
 	p := &player{
 		run: &run{Rig: fixture, deaths: oracle.Deaths{Nodes: sets.New[string](), Grace: randomGrace},
-			judges: []oracle.Judge{oracle.ReplicaSetDeletes, oracle.TaintEvictions}},
-		sets: map[string]types.UID{}, deployments: map[string]int32{}, drained: sets.New[string](), faults: map[*faultproxy.Fault]bool{},
+			judges: randomJudges},
+		sets: map[string]types.UID{}, deployments: map[string]int32{}, ordered: map[string]int32{}, drained: sets.New[string](), faults: map[*faultproxy.Fault]bool{},
 	}
 	defer func() {
 		failed := err != nil || len(p.violations) > 0
@@ -194,8 +198,10 @@ func (p *player) do(ctx context.Context, step schedule.Step) error {
 	switch step.Action {
 	case schedule.CreateDaemonSet, schedule.UpdateDaemonSet, schedule.DeleteDaemonSet:
 		return p.daemonSet(ctx, step)
-	case schedule.CreateDeployment, schedule.ScaleDeployment:
+	case schedule.CreateDeployment, schedule.ScaleDeployment, schedule.UpdateDeployment:
 		return p.deployment(ctx, step)
+	case schedule.CreateStatefulSet, schedule.ScaleStatefulSet, schedule.UpdateStatefulSet:
+		return p.statefulSet(ctx, step)
 	case schedule.JoinNodes:
 		_, err := p.Cluster.Nodes().Create(ctx, controlplane.NodeOptions{Count: step.Count})
 		return err
@@ -236,14 +242,22 @@ func (p *player) daemonSet(ctx context.Context, step schedule.Step) error {
 			return err == nil, err
 		})
 	case step.Action == schedule.UpdateDaemonSet && there:
-		_, err := client.Patch(ctx, step.Name, types.StrategicMergePatchType,
-			fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"%s:%d"}]}}}}`, workload.Image, step.Count), metav1.PatchOptions{})
+		_, err := client.Patch(ctx, step.Name, types.StrategicMergePatchType, template(step), metav1.PatchOptions{})
 		return err
 	case step.Action == schedule.DeleteDaemonSet && there:
 		delete(p.sets, step.Name)
 		return client.Delete(ctx, step.Name, metav1.DeleteOptions{})
 	}
 	return nil
+}
+
+// template is a patch that changes the template of a workload.
+func template(step schedule.Step) []byte {
+	return fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"%s:%d"}]}}}}`, workload.Image, step.Count)
+}
+
+func scale(step schedule.Step) []byte {
+	return fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, step.Count)
 }
 
 func (p *player) deployment(ctx context.Context, step schedule.Step) error {
@@ -254,11 +268,33 @@ func (p *player) deployment(ctx context.Context, step schedule.Step) error {
 	case step.Action == schedule.CreateDeployment && !there:
 		_, err = client.Create(ctx, workload.Deployment(step.Name, int32(step.Count)), metav1.CreateOptions{})
 	case step.Action == schedule.ScaleDeployment && there:
-		_, err = client.Patch(ctx, step.Name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, step.Count), metav1.PatchOptions{})
+		_, err = client.Patch(ctx, step.Name, types.MergePatchType, scale(step), metav1.PatchOptions{})
+	case step.Action == schedule.UpdateDeployment && there:
+		_, err = client.Patch(ctx, step.Name, types.StrategicMergePatchType, template(step), metav1.PatchOptions{})
+		return err
 	default:
 		return nil
 	}
 	p.deployments[step.Name] = int32(step.Count)
+	return err
+}
+
+func (p *player) statefulSet(ctx context.Context, step schedule.Step) error {
+	client := p.Client.AppsV1().StatefulSets(metav1.NamespaceDefault)
+	_, there := p.ordered[step.Name]
+	var err error
+	switch {
+	case step.Action == schedule.CreateStatefulSet && !there:
+		_, err = client.Create(ctx, workload.StatefulSet(step.Name, int32(step.Count)), metav1.CreateOptions{})
+	case step.Action == schedule.ScaleStatefulSet && there:
+		_, err = client.Patch(ctx, step.Name, types.MergePatchType, scale(step), metav1.PatchOptions{})
+	case step.Action == schedule.UpdateStatefulSet && there:
+		_, err = client.Patch(ctx, step.Name, types.StrategicMergePatchType, template(step), metav1.PatchOptions{})
+		return err
+	default:
+		return nil
+	}
+	p.ordered[step.Name] = int32(step.Count)
 	return err
 }
 
@@ -379,6 +415,16 @@ func (p *player) done(ctx context.Context) error {
 		}
 		if n := p.livePods(name); n != int(replicas) {
 			return fmt.Errorf("Deployment %s has %d live pods, want %d", name, n, replicas)
+		}
+	}
+	for name, replicas := range p.ordered {
+		set, err := p.Client.AppsV1().StatefulSets(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if n := p.livePods(name); n != int(replicas) || !workload.StatefulSetDone(set) {
+			return fmt.Errorf("StatefulSet %s has %d live pods, want %d; its status: %d replicas, %d updated, %d available", name, n, replicas,
+				set.Status.Replicas, set.Status.UpdatedReplicas, set.Status.AvailableReplicas)
 		}
 	}
 	return nil

@@ -95,14 +95,14 @@ func (s *soak) run(ctx context.Context) (err error) {
 	fixture, err := rig.Start(ctx, rig.Options{
 		Arm: rig.P, Binary: os.Getenv(binaryVariable), KCMArgs: []string{"--node-monitor-grace-period=20s"},
 		Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: schedule.Random(s.seed, 0).Nodes}},
-		Record:  []schema.GroupResource{truth.Pods, truth.Nodes, truth.DaemonSets, truth.ControllerRevisions, truth.ReplicaSets},
+		Record:  []schema.GroupResource{truth.Pods, truth.Nodes, truth.DaemonSets, truth.ControllerRevisions, truth.ReplicaSets, truth.StatefulSets},
 	})
 	if err != nil {
 		return err
 	}
 	s.player = &player{
-		run:  &run{Rig: fixture, judges: []oracle.Judge{oracle.ReplicaSetDeletes, oracle.TaintEvictions}},
-		sets: map[string]types.UID{}, deployments: map[string]int32{}, faults: map[*faultproxy.Fault]bool{},
+		run:  &run{Rig: fixture, judges: randomJudges},
+		sets: map[string]types.UID{}, deployments: map[string]int32{}, ordered: map[string]int32{}, faults: map[*faultproxy.Fault]bool{},
 	}
 	defer func() {
 		if err != nil || len(s.wrong) > 0 {

@@ -17,7 +17,7 @@ import (
 
 // EndState is a digest of what there is by the truth as it stands, in lines that have no generated name, UID, time or count of what
 // happened on the way: two runs that ask for the same must come to the same, whatever the faults. It needs pods, nodes, daemonsets,
-// controllerrevisions and replicasets recorded.
+// controllerrevisions and replicasets recorded, and says nothing of StatefulSets if these are not.
 func EndState(t *truth.Recorder) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -43,6 +43,11 @@ func EndState(t *truth.Recorder) []string {
 			}
 		}
 		say("DaemonSet %s: images %v, %s, %d current revisions", ds.Name, images(ds.Spec.Template.Spec), shape(brief(ds.Status)), current)
+	}
+	for _, e := range t.At(truth.StatefulSets, truth.Latest) {
+		set := statefulSet(e)
+		say("StatefulSet %s: images %v, wants %d, has %d, %d updated, %d ready, %d available", set.Name, images(set.Spec.Template.Spec), wantedOf(set),
+			set.Status.Replicas, set.Status.UpdatedReplicas, set.Status.ReadyReplicas, set.Status.AvailableReplicas)
 	}
 	top := owners(t)
 	pods := map[string]int{}
@@ -73,6 +78,9 @@ func owners(t *truth.Recorder) map[types.UID]string {
 	for uid, e := range t.At(truth.DaemonSets, truth.Latest) {
 		top[uid] = "DaemonSet " + e.Name
 	}
+	for uid, e := range t.At(truth.StatefulSets, truth.Latest) {
+		top[uid] = "StatefulSet " + e.Name
+	}
 	for uid, e := range t.At(truth.ReplicaSets, truth.Latest) {
 		m := e.Object.(metav1.Object)
 		top[uid] = "ReplicaSet " + m.GetName()
@@ -83,7 +91,7 @@ func owners(t *truth.Recorder) map[types.UID]string {
 	return top
 }
 
-// LeftOver returns the pods that are being deleted, or belong to a DaemonSet or ReplicaSet that is not there.
+// LeftOver returns the pods that are being deleted, or belong to a DaemonSet, StatefulSet or ReplicaSet that is not there.
 func LeftOver(t *truth.Recorder) (out []string) {
 	top := owners(t)
 	for _, e := range t.At(truth.Pods, truth.Latest) {

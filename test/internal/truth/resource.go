@@ -26,6 +26,7 @@ var (
 	ControllerRevisions    = schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}
 	Deployments            = schema.GroupResource{Group: "apps", Resource: "deployments"}
 	ReplicaSets            = schema.GroupResource{Group: "apps", Resource: "replicasets"}
+	StatefulSets           = schema.GroupResource{Group: "apps", Resource: "statefulsets"}
 	Jobs                   = schema.GroupResource{Group: "batch", Resource: "jobs"}
 	CronJobs               = schema.GroupResource{Group: "batch", Resource: "cronjobs"}
 	ResourceClaims         = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}

@@ -20,17 +20,21 @@ type Action string
 
 // The actions, and the fields of Step that each reads.
 const (
-	CreateDaemonSet  Action = "create-daemonset"  // Name, Count is maxUnavailable
-	UpdateDaemonSet  Action = "update-daemonset"  // Name, Count numbers the template
-	DeleteDaemonSet  Action = "delete-daemonset"  // Name
-	CreateDeployment Action = "create-deployment" // Name, Count replicas
-	ScaleDeployment  Action = "scale-deployment"  // Name, Count replicas
-	JoinNodes        Action = "join-nodes"        // Count
-	DrainNode        Action = "drain-node"        // Count numbers the node
-	KillNode         Action = "kill-node"         // Count numbers the node
-	ReviveNode       Action = "revive-node"       // Count numbers the node
-	RestartKCM       Action = "restart-kcm"
-	Fault            Action = "fault" // Resource, Effect, For
+	CreateDaemonSet   Action = "create-daemonset"   // Name, Count is maxUnavailable
+	UpdateDaemonSet   Action = "update-daemonset"   // Name, Count numbers the template
+	DeleteDaemonSet   Action = "delete-daemonset"   // Name
+	CreateDeployment  Action = "create-deployment"  // Name, Count replicas
+	ScaleDeployment   Action = "scale-deployment"   // Name, Count replicas
+	UpdateDeployment  Action = "update-deployment"  // Name, Count numbers the template
+	CreateStatefulSet Action = "create-statefulset" // Name, Count replicas
+	ScaleStatefulSet  Action = "scale-statefulset"  // Name, Count replicas
+	UpdateStatefulSet Action = "update-statefulset" // Name, Count numbers the template
+	JoinNodes         Action = "join-nodes"         // Count
+	DrainNode         Action = "drain-node"         // Count numbers the node
+	KillNode          Action = "kill-node"          // Count numbers the node
+	ReviveNode        Action = "revive-node"        // Count numbers the node
+	RestartKCM        Action = "restart-kcm"
+	Fault             Action = "fault" // Resource, Effect, For
 )
 
 // Effect is a fault on the watches and lists of one resource.
@@ -85,12 +89,14 @@ type Schedule struct {
 }
 
 // Resources are those that faults are injected on.
-var Resources = []string{"pods", "nodes", "daemonsets.apps", "replicasets.apps", "controllerrevisions.apps", "leases.coordination.k8s.io"}
+var Resources = []string{"pods", "nodes", "daemonsets.apps", "deployments.apps", "replicasets.apps", "statefulsets.apps", "controllerrevisions.apps", "leases.coordination.k8s.io"}
 
 const (
 	nodes       = 15
 	names       = 3
 	maxReplicas = 40
+	// maxOrdered bounds the replicas of StatefulSets, whose pods come one after the other.
+	maxOrdered = 8
 	// interval is the mean time between steps.
 	interval = 1500 * time.Millisecond
 	minFault = time.Second
@@ -101,8 +107,8 @@ var effects = []Effect{Hold, Hold, Delay, Delay, StopReading, DropStream, Suppre
 
 // churn are the actions besides faults, as often as they are to come.
 var churn = []Action{
-	CreateDaemonSet, UpdateDaemonSet, UpdateDaemonSet, UpdateDaemonSet, DeleteDaemonSet, CreateDeployment, ScaleDeployment, ScaleDeployment,
-	JoinNodes, DrainNode, KillNode, ReviveNode, RestartKCM,
+	CreateDaemonSet, UpdateDaemonSet, UpdateDaemonSet, UpdateDaemonSet, DeleteDaemonSet, CreateDeployment, ScaleDeployment, ScaleDeployment, UpdateDeployment,
+	CreateStatefulSet, ScaleStatefulSet, ScaleStatefulSet, UpdateStatefulSet, JoinNodes, DrainNode, KillNode, ReviveNode, RestartKCM,
 }
 
 // Random makes the schedule of a seed, this long.
@@ -133,8 +139,10 @@ func name(action Action, number int) string {
 	switch action {
 	case CreateDaemonSet, UpdateDaemonSet, DeleteDaemonSet:
 		return fmt.Sprintf("set-%d", number)
-	case CreateDeployment, ScaleDeployment:
+	case CreateDeployment, ScaleDeployment, UpdateDeployment:
 		return fmt.Sprintf("deployment-%d", number)
+	case CreateStatefulSet, ScaleStatefulSet, UpdateStatefulSet:
+		return fmt.Sprintf("ordered-%d", number)
 	}
 	return ""
 }
@@ -143,8 +151,10 @@ func count(action Action, random *rand.Rand) int {
 	switch action {
 	case CreateDaemonSet, JoinNodes:
 		return 1 + random.IntN(3)
-	case UpdateDaemonSet:
+	case UpdateDaemonSet, UpdateDeployment, UpdateStatefulSet:
 		return random.IntN(1 << 20)
+	case CreateStatefulSet, ScaleStatefulSet:
+		return random.IntN(maxOrdered)
 	case CreateDeployment, ScaleDeployment:
 		return random.IntN(maxReplicas)
 	case DrainNode, KillNode, ReviveNode:
