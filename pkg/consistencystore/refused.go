@@ -158,6 +158,12 @@ func (r *refusals) givenUp(owner types.NamespacedName) (is bool) {
 	return is
 }
 
+// failures is how many reconciles of the owner in a row had a write that failed, before the last one.
+func (r *refusals) failures(owner types.NamespacedName) (n int) {
+	r.with(owner, func(of *refusal) { n = of.tries })
+	return n
+}
+
 // failing is the resource of the owner's write that has failed.
 func (r *refusals) failing(owner types.NamespacedName) (resource schema.GroupResource) {
 	r.with(owner, func(of *refusal) { resource = of.what.Resource })

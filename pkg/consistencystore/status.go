@@ -15,7 +15,7 @@ const (
 	statefulSetStore = "statefulset"
 )
 
-// statusRetry is after how long a status is tried again for the first time, as by the queue; each further time after twice as long, up to longestPause.
+// statusRetry is after how long a status is tried again that has not failed before, as by the queue; each further time after twice as long, up to longestPause.
 const statusRetry = 5 * time.Millisecond
 
 // retryStatus has an owner come back soon whose status could not be written while an action of it waits for a proof: its controller then leaves the
@@ -23,22 +23,30 @@ const statusRetry = 5 * time.Millisecond
 func (s *Store) retryStatus(owner types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.statuses == nil || s.held.actionOf(owner) == nil {
+	if s.statuses == nil || !s.actionWaits(owner) {
 		return
 	}
 	tries := s.statuses[owner]
 	if tries == nil {
-		tries = &comeback{after: statusRetry}
+		// Before the action waited the queue may have had it tried.
+		tries = &comeback{after: min(statusRetry<<min(s.refusals.failures(owner), 20), longestPause)}
 		s.statuses[owner] = tries
 	}
 	s.comeBack(tries, func() {
 		s.mu.Lock()
-		if s.held.actionOf(owner) == nil && s.statuses[owner] == tries {
+		if !s.actionWaits(owner) && s.statuses[owner] == tries {
 			delete(s.statuses, owner)
 		}
 		s.mu.Unlock()
 		s.wake(owner)
 	})
+}
+
+// actionWaits reports whether an action of the owner waits for a proof. The wait for one that another reconcile has proven goes on until its own proof comes, but the owner's
+// reconciles do not put the action off any more. mu must be held.
+func (s *Store) actionWaits(owner types.NamespacedName) bool {
+	r := s.held.actionOf(owner)
+	return r != nil && !r.forgotten
 }
 
 // forgetStatus has the owner not come back for its status.
