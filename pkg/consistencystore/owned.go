@@ -92,8 +92,9 @@ func (s *Store) ownedByDeployment(versions map[schema.GroupResource]string, depl
 }
 
 // controllerIndex is the index of ReplicaSets and ControllerRevisions by their controllers. Each reconcile asks for those of its owner, so it must not look through
-// all of the namespace, as upstream does for Deployments and DaemonSets, and does not for StatefulSets (pkg/controller/history/controller_history.go).
-const controllerIndex = "controllerUID"
+// all of the namespace, as upstream does for Deployments and DaemonSets, and does not for StatefulSets (pkg/controller/history/controller_history.go). Controllers
+// have indexes of their own in the same caches, as that of ReplicaSets has "controllerUID": none of them must have this name.
+const controllerIndex = "freshKCMController"
 
 func controllerIndexKey(namespace string, controller types.UID) string {
 	return namespace + "/" + string(controller)
@@ -106,7 +107,7 @@ func indexByController(stores map[schema.GroupResource]consistency.LastSyncRVGet
 		if !ok {
 			continue
 		}
-		// It fails if the index is there, as another controller's store has the same cache.
+		// It fails if the index is there: another controller's store has the same cache.
 		_ = indexer.AddIndexers(cache.Indexers{controllerIndex: func(item any) ([]string, error) {
 			object, err := meta.Accessor(item)
 			if err != nil {

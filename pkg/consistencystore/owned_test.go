@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller"
+	"k8s.io/kubernetes/pkg/controller/history"
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
 
 	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
@@ -37,6 +38,11 @@ func (i *countingIndexer) List() []any {
 	return items
 }
 
+// theirIndex is that of the controller of ReplicaSets (pkg/controller/replicaset/replica_set.go).
+const theirIndex = "controllerUID"
+
+func byTheirKey(any) ([]string, error) { return []string{"their key"}, nil }
+
 func noIndex(any) ([]string, error) { return nil, nil }
 
 // beside returns the store of a controller whose caches of ReplicaSets and ControllerRevisions have two of the owner "a", and so many of others in its namespace,
@@ -51,7 +57,9 @@ func beside(tb testing.TB, name string, others int) (*Store, *countingIndexer) {
 	for i := range others {
 		all = append(all, of("ns", i%10, types.UID(fmt.Sprint("b", i/10))))
 	}
-	items := &countingIndexer{indexer: &indexer{cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}), "20"}}
+	items := &countingIndexer{indexer: &indexer{cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{
+		cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, theirIndex: byTheirKey, history.ControllerRevisionControllerIndex: byTheirKey,
+	}), "20"}}
 	resource := revisionResource
 	if name == deploymentStore {
 		resource = replicaSetResource

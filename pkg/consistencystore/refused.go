@@ -49,6 +49,7 @@ type refusal struct {
 	first  time.Time       // when the first of those in a row failed
 	at     time.Time       // when the last one did
 	tries  int             // reconciles in a row with a write that failed, before the last one; those that did no more than put an action off do not count
+	since  int             // of these tries, those since a write as that which failed last has succeeded
 	began  time.Time       // the last one
 	failed bool            // it has had a write that failed
 	asked  bool            // it has put an action off
@@ -101,7 +102,11 @@ func isAction(what transport.Write) bool {
 
 // done notes that a write for the owner has succeeded.
 func (r *refusals) done(owner types.NamespacedName, what transport.Write) {
-	r.with(owner, func(of *refusal) { of.mended = of.mended || of.what == what })
+	r.with(owner, func(of *refusal) {
+		if of.what == what {
+			of.mended, of.since = true, 0
+		}
+	})
 }
 
 // begin notes that a reconcile begins. If no write failed in the last one, the owner is as any other, unless that one could do no more than put its
@@ -113,6 +118,7 @@ func (r *refusals) begin(owner types.NamespacedName) {
 		case of.failed && of.mended:
 		case of.failed:
 			of.tries++
+			of.since++
 		case !of.asked || of.mended || time.Since(of.at) >= 2*longestPause:
 			r.remove(owner)
 			return
@@ -158,9 +164,9 @@ func (r *refusals) givenUp(owner types.NamespacedName) (is bool) {
 	return is
 }
 
-// failures is how many reconciles of the owner in a row had a write that failed, before the last one.
+// failures is how many reconciles of the owner in a row had a write that failed, before the last one, since one like it has succeeded.
 func (r *refusals) failures(owner types.NamespacedName) (n int) {
-	r.with(owner, func(of *refusal) { n = of.tries })
+	r.with(owner, func(of *refusal) { n = of.since })
 	return n
 }
 
