@@ -224,8 +224,11 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 }
 
 // lostExcused says that the event was lost that took back what a deletion is for, which failed and is tried again, or that took a pod from its owner, which lacked
-// a label: no resource version shows that. Stock does no less of it.
+// a label, or by which fewer pods are left that have ended: no resource version shows that. Stock does no less of it.
 func lostExcused(s schedule.Schedule, v Violation, stock, ours Record) bool {
+	if v.Rule == podGCRule {
+		return s.HasFor(schedule.LoseEvent, "pods") && ours.broke(podGCRule) <= stock.broke(podGCRule)
+	}
 	return v.Rule == deletionRule && s.HasFor(schedule.LoseEvent, "pods") && (s.HasFor(schedule.FailWrites, "pods") || s.Has(schedule.Unlabel)) && ours.broke(deletionRule) <= stock.broke(deletionRule)
 }
 

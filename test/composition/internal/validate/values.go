@@ -172,6 +172,9 @@ func (j *Judge) judgeWrite(value schedule.Value, r *model.Resource, old, now mod
 	}
 }
 
+// podGCRule is broken by a deletion for which podgc had no reason.
+const podGCRule = "podgc"
+
 // judgePodGC judges a deletion by podgc.
 func (j *Judge) judgePodGC(truth model.Truth, r *model.Request, pod *corev1.Pod, since time.Time) {
 	node, _ := truth.Get(model.Nodes, "", pod.Spec.NodeName).(*corev1.Node)
@@ -181,7 +184,7 @@ func (j *Judge) judgePodGC(truth model.Truth, r *model.Request, pod *corev1.Pod,
 	case pod.DeletionTimestamp != nil && (pod.Spec.NodeName == "" || outOfService(node) || !j.values.out[pod.Spec.NodeName].Before(since)):
 	default:
 		j.record.Robbed[pod.Namespace] = true
-		j.unjustified("podgc", "at %s pod %s/%s, %s on %s", r.Arrived.Sub(j.began).Round(time.Millisecond), pod.Namespace, pod.Name, pod.Status.Phase, pod.Spec.NodeName)
+		j.unjustified(podGCRule, "at %s pod %s/%s, %s on %s", r.Arrived.Sub(j.began).Round(time.Millisecond), pod.Namespace, pod.Name, pod.Status.Phase, pod.Spec.NodeName)
 	}
 }
 
