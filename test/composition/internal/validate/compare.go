@@ -111,6 +111,11 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 					continue
 				}
 			}
+			if n > allowed && slices.Contains(podWrites, what) && s.HasFor(schedule.FailWrites, "pods") {
+				// Of a rollout chance decides whether a creation or a deletion is due when writes of pods begin to fail.
+				n, allowed = ours.times(owner, podWrites), stock.times(owner, podWrites)*5/4+moreRequests
+				of = fmt.Sprintf("; creations and deletions %d, stock %d", n, stock.times(owner, podWrites))
+			}
 			if n > allowed && s.Has(schedule.SlowWrites) {
 				// Whose turn it is in a long queue varies by a factor of two between runs of one arm, and so does which write of pods is tried while they fail: only the sum says
 				// something.
@@ -257,15 +262,24 @@ func onlyOurs(owner model.Owner, ours, stock string) bool {
 // ofKind is how often something was done for all owners of a kind. Creations and deletions of pods count together while they fail.
 func ofKind(s schedule.Schedule, r Record, kind, what string) (n int) {
 	all := []string{what}
-	if pods := []string{"create pods", "delete pods"}; slices.Contains(pods, what) && s.HasFor(schedule.FailWrites, "pods") {
-		all = pods
+	if slices.Contains(podWrites, what) && s.HasFor(schedule.FailWrites, "pods") {
+		all = podWrites
 	}
 	for _, o := range Owners(s) {
-		for _, what := range all {
-			if o.Kind == kind {
-				n += r.Requests[o][what]
-			}
+		if o.Kind == kind {
+			n += r.times(o, all)
 		}
+	}
+	return n
+}
+
+// podWrites are what an owner does to its pods.
+var podWrites = []string{"create pods", "delete pods"}
+
+// times is how often any of that was done for an owner.
+func (r Record) times(owner model.Owner, all []string) (n int) {
+	for _, what := range all {
+		n += r.Requests[owner][what]
 	}
 	return n
 }
