@@ -94,6 +94,11 @@ func composition() []Tested {
 			Old: "		handlers.BookmarkFunc = qm.follow(ctx, resource, shared)\n",
 			New: "		qm.follow(ctx, resource, shared)\n",
 		}},
+		{Package: compositionTests, Test: "TestAQuotaOfWhichAValueWaitsIsSeldomRecalculated", Mutant: Mutant{
+			Name: "counted-waiting", Protection: "a quota is not recalculated again and again for a value that waits", File: controllers + "resourcequota/prove.go",
+			Old: "!quota.Equals(quota.Mask(now, decided), quota.Mask(published, decided))",
+			New: "!quota.Equals(now, published)",
+		}},
 		{Mutant: mustFind("start-proof"), Package: compositionTests, Test: "TestRestartOnAnAPIServerThatLags/ReplicaSet,_pods"},
 		{Mutant: mustFind("own-writes"), Package: compositionTests, Test: "TestAutoscalerWaitsForItsOwnWrites"},
 		{Package: compositionTests, Test: "TestNoClaimForAPodThatHasEnded", Mutant: Mutant{

@@ -51,8 +51,8 @@ func (qm *QuotaMonitor) follow(ctx context.Context, resource schema.GroupVersion
 // are proven fresh. Each value is proven by itself. later is true if nothing but a newer reading is wanted, for which the quota is back
 // on the queue, and there is nothing to publish before.
 func (rq *Controller) keepUnproven(ctx context.Context, resourceQuota *v1.ResourceQuota, usage v1.ResourceList) (later bool) {
-	rises, waits := false, false
-	var first []v1.ResourceName
+	rises := false
+	var first, waits []v1.ResourceName
 	for name, value := range usage {
 		old, known := resourceQuota.Status.Used[name]
 		if known && value.Cmp(old) >= 0 {
@@ -74,21 +74,21 @@ func (rq *Controller) keepUnproven(ctx context.Context, resourceQuota *v1.Resour
 		case !consistencyutil.Again(err):
 			rises = true // It takes long, so the rest is published.
 		}
-		waits = true
+		waits = append(waits, name)
 		if known {
 			usage[name] = old
 		} else {
 			delete(usage, name)
 		}
 	}
-	rq.countAgain(resourceQuota, usage, first, rises)
-	return waits && !rises
+	rq.countAgain(resourceQuota, usage, first, waits, rises)
+	return len(waits) > 0 && !rises
 }
 
 // countAgain counts what is published for the first time once more now, as the proof took time, and has the quota recalculated soon after anything is
 // published, if need be. Until its first value is published the apiserver lets in what it does not charge; a value that falls takes back the charge for an
-// object that is being made; and one that was counted between two events may be found right, by the quota as it was before. Nothing else recalculates it then.
-func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.ResourceList, first []v1.ResourceName, publishes bool) {
+// object that is being made; and one that was counted between two events may be found right, by the quota as it was before. Nothing else recalculates it then, but for what waits.
+func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.ResourceList, first, waits []v1.ResourceName, publishes bool) {
 	if !publishes || !consistencyutil.Proves(rq.consistencyStore) {
 		return
 	}
@@ -99,18 +99,18 @@ func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.Resou
 		maps.Copy(usage, quota.Mask(now, first))
 	}
 	// A retry would come in the place of what was to be added to the queue later.
-	time.AfterFunc(countedAgain, func() { rq.addIfWrong(resourceQuota, usage) })
+	time.AfterFunc(countedAgain, func() { rq.addIfWrong(resourceQuota, usage, quota.Difference(quota.ResourceNames(usage), waits)) })
 }
 
-// addIfWrong has the quota recalculated if it says less than there is, or is as it was published, and wrong. It says more while an object is made, which is charged
-// first: that charge would be taken back. One that could not be written is left to the queue's backoff.
-func (rq *Controller) addIfWrong(made *v1.ResourceQuota, published v1.ResourceList) {
+// addIfWrong has the quota recalculated if it says less than there is, or is as it was published, and wrong in what was decided. It says more while an object is made, which
+// is charged first: that charge would be taken back. One that could not be written is left to the queue's backoff.
+func (rq *Controller) addIfWrong(made *v1.ResourceQuota, published v1.ResourceList, decided []v1.ResourceName) {
 	rq.workerLock.RLock()
 	defer rq.workerLock.RUnlock()
 	key := klog.KObj(made).String()
 	if q, err := rq.rqLister.ResourceQuotas(made.Namespace).Get(made.Name); err == nil && rq.queue.NumRequeues(key)+rq.missingUsageQueue.NumRequeues(key) == 0 {
 		now, _ := quota.CalculateUsage(q.Namespace, q.Spec.Scopes, q.Spec.Hard, rq.registry, q.Spec.ScopeSelector)
-		if enough, _ := quota.LessThanOrEqual(now, q.Status.Used); !enough || quota.Equals(q.Status.Used, published) && !quota.Equals(now, published) {
+		if enough, _ := quota.LessThanOrEqual(now, q.Status.Used); !enough || quota.Equals(q.Status.Used, published) && !quota.Equals(quota.Mask(now, decided), quota.Mask(published, decided)) {
 			rq.addQuota(klog.Background(), q)
 		}
 	}
