@@ -286,7 +286,7 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestQuotaIsMadeWithItsPods/30ms", Mutant: Mutant{
 			Name: "count-again-quota", Protection: "the first value of a quota is counted once more after its proof, and soon after it was published", File: controllers + "resourcequota/prove.go",
-			Old: "	rq.countAgain(resourceQuota, usage, first, rises)\n",
+			Old: "	rq.countAgain(resourceQuota, usage, first, waits, rises)\n",
 			New: "",
 		}},
 		{Package: compositionTests, Test: "TestQuotaFallsWhileAPodIsMade/ours", Mutant: Mutant{
@@ -296,7 +296,7 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestRegressions/quota-counted-between-two-events.json", Mutant: Mutant{
 			Name: "wrong-quota", Protection: "a quota that was counted between two events is recalculated soon after", File: controllers + "resourcequota/prove.go",
-			Old: "quota.Equals(q.Status.Used, published) && !quota.Equals(now, published)",
+			Old: "quota.Equals(q.Status.Used, published) && !quota.Equals(quota.Mask(now, decided), quota.Mask(published, decided))",
 			New: "false",
 		}},
 		{Package: compositionTests, Test: "TestQuotaThatSaysTooLittleCannotBeWritten", Mutant: Mutant{
