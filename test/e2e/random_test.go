@@ -256,45 +256,45 @@ func template(step schedule.Step) []byte {
 	return fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"%s:%d"}]}}}}`, workload.Image, step.Count)
 }
 
-func scale(step schedule.Step) []byte {
-	return fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, step.Count)
-}
-
 func (p *player) deployment(ctx context.Context, step schedule.Step) error {
 	client := p.Client.AppsV1().Deployments(metav1.NamespaceDefault)
-	_, there := p.deployments[step.Name]
-	var err error
-	switch {
-	case step.Action == schedule.CreateDeployment && !there:
-		_, err = client.Create(ctx, workload.Deployment(step.Name, int32(step.Count)), metav1.CreateOptions{})
-	case step.Action == schedule.ScaleDeployment && there:
-		_, err = client.Patch(ctx, step.Name, types.MergePatchType, scale(step), metav1.PatchOptions{})
-	case step.Action == schedule.UpdateDeployment && there:
-		_, err = client.Patch(ctx, step.Name, types.StrategicMergePatchType, template(step), metav1.PatchOptions{})
+	return replicated(step, p.deployments, func() error {
+		_, err := client.Create(ctx, workload.Deployment(step.Name, int32(step.Count)), metav1.CreateOptions{})
 		return err
-	default:
-		return nil
-	}
-	p.deployments[step.Name] = int32(step.Count)
-	return err
+	}, func(how types.PatchType, patch []byte) error {
+		_, err := client.Patch(ctx, step.Name, how, patch, metav1.PatchOptions{})
+		return err
+	})
 }
 
 func (p *player) statefulSet(ctx context.Context, step schedule.Step) error {
 	client := p.Client.AppsV1().StatefulSets(metav1.NamespaceDefault)
-	_, there := p.ordered[step.Name]
-	var err error
-	switch {
-	case step.Action == schedule.CreateStatefulSet && !there:
-		_, err = client.Create(ctx, workload.StatefulSet(step.Name, int32(step.Count)), metav1.CreateOptions{})
-	case step.Action == schedule.ScaleStatefulSet && there:
-		_, err = client.Patch(ctx, step.Name, types.MergePatchType, scale(step), metav1.PatchOptions{})
-	case step.Action == schedule.UpdateStatefulSet && there:
-		_, err = client.Patch(ctx, step.Name, types.StrategicMergePatchType, template(step), metav1.PatchOptions{})
+	return replicated(step, p.ordered, func() error {
+		_, err := client.Create(ctx, workload.StatefulSet(step.Name, int32(step.Count)), metav1.CreateOptions{})
 		return err
-	default:
+	}, func(how types.PatchType, patch []byte) error {
+		_, err := client.Patch(ctx, step.Name, how, patch, metav1.PatchOptions{})
+		return err
+	})
+}
+
+// replicated carries out a step on a workload with replicas, which of notes by its name: nothing, if it is to be made and is there, or to be changed and is not.
+func replicated(step schedule.Step, of map[string]int32, create func() error, patch func(types.PatchType, []byte) error) error {
+	_, there := of[step.Name]
+	making := step.Action == schedule.CreateDeployment || step.Action == schedule.CreateStatefulSet
+	if making == there {
 		return nil
 	}
-	p.ordered[step.Name] = int32(step.Count)
+	var err error
+	switch {
+	case making:
+		err = create()
+	case step.Action == schedule.UpdateDeployment || step.Action == schedule.UpdateStatefulSet:
+		return patch(types.StrategicMergePatchType, template(step))
+	default:
+		err = patch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, step.Count))
+	}
+	of[step.Name] = int32(step.Count)
 	return err
 }
 

@@ -34,8 +34,11 @@ func NodeOf(pod *corev1.Pod) string {
 }
 
 // DaemonSetOf returns the UID of the DaemonSet that controls an object, or nothing.
-func DaemonSetOf(object metav1.Object) types.UID {
-	if ref := metav1.GetControllerOfNoCopy(object); ref != nil && ref.Kind == "DaemonSet" {
+func DaemonSetOf(object metav1.Object) types.UID { return controllerOf(object, "DaemonSet") }
+
+// controllerOf returns the UID of the object of that kind that controls an object, or nothing.
+func controllerOf(object metav1.Object, kind string) types.UID {
+	if ref := metav1.GetControllerOfNoCopy(object); ref != nil && ref.Kind == kind {
 		return ref.UID
 	}
 	return ""

@@ -32,17 +32,9 @@ func ReplicaSetDeletes(t *truth.Recorder, d Deletion) string {
 		return "its ReplicaSet is gone"
 	}
 	want := replicas(now)
-	since := d.Began.Add(-promised - d.arrivals.lag)
-	before := now
-	for _, e := range t.Events(truth.ReplicaSets) {
-		if e.UID != owner || e.RV >= d.RV {
-			continue
-		}
-		// before was in force until e came.
-		if before.RV < e.RV && e.Time.After(since) {
-			want = min(want, replicas(before))
-		}
-		before = e
+	since := d.since()
+	for _, e := range d.replaced(t, truth.ReplicaSets, now) {
+		want = min(want, replicas(e))
 	}
 	counts := func(p truth.Event) bool {
 		return replicaSetOf(pod(p)) == owner && live(p) && pod(p).Status.Phase != corev1.PodFailed
@@ -105,9 +97,4 @@ func replicaSetsWronged(t *truth.Recorder, a *arrivals) []Violation {
 
 func replicas(e truth.Event) int32 { return ptr.Deref(e.Object.(*appsv1.ReplicaSet).Spec.Replicas, 1) }
 
-func replicaSetOf(object metav1.Object) types.UID {
-	if ref := metav1.GetControllerOfNoCopy(object); ref != nil && ref.Kind == "ReplicaSet" {
-		return ref.UID
-	}
-	return ""
-}
+func replicaSetOf(object metav1.Object) types.UID { return controllerOf(object, "ReplicaSet") }

@@ -37,6 +37,25 @@ type Deletion struct {
 	arrivals *arrivals
 }
 
+// since is from when on the reconcile need not know what others did.
+func (d Deletion) since() time.Time { return d.Began.Add(-promised - d.arrivals.lag) }
+
+// replaced returns the states of the owner that were in force at some time since then, but for now, its last before the deletion.
+func (d Deletion) replaced(t *truth.Recorder, resource schema.GroupResource, now truth.Event) (out []truth.Event) {
+	before := now
+	for _, e := range t.Events(resource) {
+		if e.UID != now.UID || e.RV >= d.RV {
+			continue
+		}
+		// before was in force until e came.
+		if before.RV < e.RV && e.Time.After(d.since()) {
+			out = append(out, before)
+		}
+		before = e
+	}
+	return out
+}
+
 // Judge says why a deletion was right. Nothing means that it was not, or that this judge does not know.
 type Judge func(t *truth.Recorder, d Deletion) (why string)
 
@@ -277,13 +296,21 @@ func DaemonSetDeletes(t *truth.Recorder, d Deletion) string {
 
 // currentHash returns the label of the revision that holds a DaemonSet's template, if there is one.
 func currentHash(t *truth.Recorder, ds *appsv1.DaemonSet, at uint64) string {
+	if r := current(t, ds, "DaemonSet", at); r != nil {
+		return r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]
+	}
+	return ""
+}
+
+// current returns the revision that holds a DaemonSet's template, or that of what it stands for, an object of that kind; nil if there is none.
+func current(t *truth.Recorder, ds *appsv1.DaemonSet, kind string, at uint64) *appsv1.ControllerRevision {
 	for _, e := range t.At(truth.ControllerRevisions, at) {
-		if DaemonSetOf(revision(e)) != ds.UID {
+		if controllerOf(revision(e), kind) != ds.UID {
 			continue
 		}
 		if match, err := daemon.Match(ds, revision(e)); err == nil && match {
-			return revision(e).Labels[appsv1.DefaultDaemonSetUniqueLabelKey]
+			return revision(e)
 		}
 	}
-	return ""
+	return nil
 }

@@ -10,7 +10,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/kubernetes/pkg/controller/daemon"
 	"k8s.io/utils/ptr"
 
 	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
@@ -36,39 +35,23 @@ func StatefulSetDeletes(t *truth.Recorder, d Deletion) string {
 	if Ended(d.Pod) {
 		return "it has ended"
 	}
-	specs := []*appsv1.StatefulSet{statefulSet(now)}
-	since, before := d.Began.Add(-promised-d.arrivals.lag), now
-	for _, e := range t.Events(truth.StatefulSets) {
-		if e.UID != owner || e.RV >= d.RV {
-			continue
-		}
-		// before was in force until e came.
-		if before.RV < e.RV && e.Time.After(since) {
-			specs = append(specs, statefulSet(before))
-		}
-		before = e
-	}
-	for _, set := range specs {
+	for _, e := range append(d.replaced(t, truth.StatefulSets, now), now) {
+		set := statefulSet(e)
 		switch ordinal, ok := ordinalOf(d.Pod.Name); {
 		case ok && ordinal >= int(wantedOf(set)):
 			return "its StatefulSet wants fewer"
-		case set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType && d.Pod.Labels[appsv1.ControllerRevisionHashLabelKey] != revisionOf(t, set, d.RV-1):
+		case set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType && d.Pod.Labels[appsv1.ControllerRevisionHashLabelKey] != currentStatefulSetRevision(t, set, d.RV-1):
 			return "it is of an old revision"
 		}
 	}
 	return ""
 }
 
-// revisionOf returns the name of the revision that holds a StatefulSet's template, if there is one. It has the form of a DaemonSet's.
-func revisionOf(t *truth.Recorder, set *appsv1.StatefulSet, at uint64) string {
-	like := &appsv1.DaemonSet{Spec: appsv1.DaemonSetSpec{Template: set.Spec.Template}}
-	for _, e := range t.At(truth.ControllerRevisions, at) {
-		if ref := metav1.GetControllerOfNoCopy(revision(e)); ref == nil || ref.UID != set.UID {
-			continue
-		}
-		if match, err := daemon.Match(like, revision(e)); err == nil && match {
-			return e.Name
-		}
+// currentStatefulSetRevision returns the name of the revision that holds a StatefulSet's template, if there is one. Revisions of both kinds have one form.
+func currentStatefulSetRevision(t *truth.Recorder, set *appsv1.StatefulSet, at uint64) string {
+	like := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{UID: set.UID}, Spec: appsv1.DaemonSetSpec{Template: set.Spec.Template}}
+	if r := current(t, like, "StatefulSet", at); r != nil {
+		return r.Name
 	}
 	return ""
 }
@@ -83,9 +66,4 @@ func statefulSet(e truth.Event) *appsv1.StatefulSet { return e.Object.(*appsv1.S
 
 func wantedOf(set *appsv1.StatefulSet) int32 { return ptr.Deref(set.Spec.Replicas, 1) }
 
-func statefulSetOf(object metav1.Object) types.UID {
-	if ref := metav1.GetControllerOfNoCopy(object); ref != nil && ref.Kind == "StatefulSet" {
-		return ref.UID
-	}
-	return ""
-}
+func statefulSetOf(object metav1.Object) types.UID { return controllerOf(object, "StatefulSet") }

@@ -49,6 +49,13 @@ func TestStatefulSetDeletes(t *testing.T) {
 			h.add(truth.StatefulSets, watch.Modified, set(2, "newer"))
 			h.idle(5)
 		}, pod: "set-1"},
+		"of a revision of another set": {before: func(h *history) {
+			others := revision("newer")
+			others.UID, others.OwnerReferences[0].UID = "others", "other"
+			h.add(truth.ControllerRevisions, watch.Added, others)
+			h.add(truth.StatefulSets, watch.Modified, set(2, "newer"))
+			h.idle(5)
+		}, pod: "set-1", as: func(p *corev1.Pod) { p.Labels[appsv1.ControllerRevisionHashLabelKey] = "set-newer" }},
 		"an old revision, deleted by hand": {before: func(h *history) {
 			on := set(2, "newer")
 			on.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType

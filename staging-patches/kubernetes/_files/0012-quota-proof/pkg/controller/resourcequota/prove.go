@@ -87,7 +87,7 @@ func (rq *Controller) keepUnproven(ctx context.Context, resourceQuota *v1.Resour
 
 // countAgain counts what is published for the first time once more now, as the proof took time, and has the quota recalculated soon after anything is
 // published, if need be. Until its first value is published the apiserver lets in what it does not charge; a value that falls takes back the charge for an
-// object that is being made; and one that was counted between two events may be found right, by the quota as it was before. Nothing else recalculates it then, but for what waits.
+// object that is being made; and one that was counted between two events may be found right, by the quota as it was before. Nothing else recalculates it then. What waits comes back by itself.
 func (rq *Controller) countAgain(resourceQuota *v1.ResourceQuota, usage v1.ResourceList, first, waits []v1.ResourceName, publishes bool) {
 	if !publishes || !consistencyutil.Proves(rq.consistencyStore) {
 		return
