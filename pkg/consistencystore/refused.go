@@ -158,10 +158,10 @@ func (r *refusals) wakes(owner types.NamespacedName) {
 	r.with(owner, func(of *refusal) { of.woken = true })
 }
 
-// givenUp reports whether a write of the owner's reconcile has failed, which its action has caused after a queue would have given the owner up.
-func (r *refusals) givenUp(owner types.NamespacedName) (is bool) {
-	r.with(owner, func(of *refusal) { is = of.failed && of.caused && of.tries >= givenUpAfter })
-	return is
+// dropped reports whether writes of the owner have failed in so many reconciles in a row that a queue that gives up drops it, and whether the store has caused the last one.
+func (r *refusals) dropped(owner types.NamespacedName) (is, caused bool) {
+	r.with(owner, func(of *refusal) { is, caused = of.failed && of.tries >= givenUpAfter-1, of.caused })
+	return is, caused
 }
 
 // failures is how many reconciles of the owner in a row had a write that failed, before the last one, since one like it has succeeded.
@@ -267,12 +267,42 @@ func (s *Store) Failed(owner types.NamespacedName, what transport.Write) {
 	}
 }
 
-// Leaves implements what consistency.Leaves asks for: a queue that gives up would begin anew each time that the action of an owner wakes it in vain. The wait for
-// a proof has it tried again, or, if it is the action that has failed, the end of its pause.
+// Leaves implements what consistency.Leaves asks for: a queue that gives up would begin anew each time that the store wakes an owner in vain. The wait for
+// a proof has it tried again, or, if it is the action that has failed, the end of its pause, or else its comeback. An owner that the queue drops comes back, too.
 func (s *Store) Leaves(key string) bool {
 	object, err := cache.ParseObjectName(key)
 	owner := types.NamespacedName(object)
-	return err == nil && s.refusals.givenUp(owner) && (s.held.actionOf(owner) != nil || s.retryAction(owner))
+	dropped, caused := s.refusals.dropped(owner)
+	if err != nil || !dropped {
+		return false
+	}
+	if !caused || s.held.actionOf(owner) == nil && !s.retryAction(owner) {
+		s.comeBackDropped(owner)
+	}
+	return caused
+}
+
+// comeBackDropped has an owner come back that its queue has dropped, as a queue does that never gives up. On stock, what has failed is not tried again until something changes.
+func (s *Store) comeBackDropped(owner types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.dropped[owner]
+	if c == nil {
+		c = &comeback{after: statusRetry << (givenUpAfter - 1)}
+		s.dropped[owner] = c
+	}
+	s.comeBack(c, func() {
+		fails := s.refusals.open(owner)
+		s.mu.Lock()
+		waits := s.dropped[owner] == c // Else it is gone.
+		if waits && !fails {
+			delete(s.dropped, owner)
+		}
+		s.mu.Unlock()
+		if waits && fails {
+			s.wakeAction(owner)
+		}
+	})
 }
 
 // retryAction has the owner come back when its action, which has failed though it was proven, may be tried again. It reports whether it does.

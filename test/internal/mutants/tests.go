@@ -375,10 +375,18 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "given-up", Protection: "a Deployment that its queue has given up is tried once each time that an action of it wakes it in vain", File: "pkg/consistencystore/refused.go",
-			Old: "is = of.failed && of.caused && of.tries >= givenUpAfter",
-			New: "is = false",
+			Old: "of.failed && of.tries >= givenUpAfter-1, of.caused",
+			New: "of.failed && of.tries >= givenUpAfter-1, false",
 		},
 		Package: "test/composition", Test: "TestWritesFailWhileADeletionWaits",
+	},
+	{
+		Mutant: Mutant{
+			Name: "dropped", Protection: "a Deployment that its queue has given up is tried again, more and more seldom, though nothing changes", File: "pkg/consistencystore/refused.go",
+			Old: "if waits && fails {",
+			New: "if waits && fails && false {",
+		},
+		Package: "test/composition", Test: "TestADeploymentThatItsQueueDrops",
 	},
 	{
 		Mutant: Mutant{

@@ -5,6 +5,7 @@ package traffic
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -133,7 +134,7 @@ func (t *Traffic) flip(o schedule.Owner, undo func(func())) {
 	undo(func() { t.scale(o, func(n *int32) { *n = was }) })
 }
 
-// pod is the nth running pod of an owner, if it has any.
+// pod is the nth running pod of an owner, if it has any. Those of a DaemonSet are taken in the order of their nodes: in which they are made is chance.
 func (t *Traffic) pod(o schedule.Owner, n int) (found *corev1.Pod) {
 	t.server.Look(func(truth model.Truth) {
 		var pods []*corev1.Pod
@@ -142,6 +143,9 @@ func (t *Traffic) pod(o schedule.Owner, n int) (found *corev1.Pod) {
 			if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && isOf(owner, o) && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
 				pods = append(pods, pod)
 			}
+		}
+		if o.Kind == "DaemonSet" {
+			slices.SortStableFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Spec.NodeName, b.Spec.NodeName) })
 		}
 		if len(pods) > 0 {
 			found = pods[n%len(pods)]

@@ -46,7 +46,10 @@ func (j *Judge) backoff(r *model.Request) {
 		waits[n-1].For = min(waits[n-1].For, r.Sent.Sub(j.began)-waits[n-1].From)
 	}
 	if r.Code >= http.StatusOK && r.Code < http.StatusMultipleChoices {
-		delete(j.failures, r.Owner)
+		// The reconcile that has made a revision goes on to its pods, and may fail after all.
+		if pods {
+			delete(j.failures, r.Owner)
+		}
 		return
 	}
 	j.failures[r.Owner]++

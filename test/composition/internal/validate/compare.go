@@ -29,12 +29,22 @@ func doublings(s schedule.Schedule, fault schedule.Action, resource string, firs
 	return n
 }
 
+// waitsForOwn says that stock may wait to see its own writes of an owner and its pods. Its queue's delays grow meanwhile, and what fails after that it tries no more often.
+// Ours begins with the shortest delay then.
+func waitsForOwn(s schedule.Schedule, reads []string) bool {
+	return slices.ContainsFunc(reads[:2], func(resource string) bool {
+		return s.HasFor(schedule.Late, resource) || s.HasFor(schedule.Hold, resource) || s.HasFor(schedule.Lag, resource)
+	})
+}
+
 // What ours may have more than stock has.
 const (
 	// moreRequests of one kind for one owner, besides a quarter of stock's.
 	moreRequests = 10
 	// conflicts is how often in a row the controllers of revisions try to write one that conflicts.
 	conflicts = 5
+	// droppedFor is after how long a Deployment comes back that its queue has dropped.
+	droppedFor = 164 * time.Second
 	// nextTry is what an object waits for of which a write has failed.
 	nextTry = " waits for its next try"
 	// leftToDo is what stock has yet to write for an owner that it has not finished by the end, and ours has: its backoff
@@ -70,7 +80,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 	}
 	lost := lostRuns(s, stock, ours)
 	for _, v := range ours.Unjustified {
-		if (v.Rule != "run" || !lost) && !collectorExcused(s, v, stock, ours) && !claimExcused(s, v, stock, ours) && !scalingExcused(s, v, stock, ours) && !detachmentExcused(s, v, stock, ours) && !lostExcused(s, v, stock, ours) && !adoptedExcused(s, v, stock, ours) && !endpointExcused(s, v, stock, ours) {
+		if (v.Rule != "run" || !lost) && !collectorExcused(s, v, stock, ours) && !claimExcused(s, v, stock, ours) && !scalingExcused(s, v, stock, ours) && !detachmentExcused(s, v, stock, ours) && !lostExcused(s, v, stock, ours) && !adoptedExcused(s, v, stock, ours) && !endpointExcused(s, v, stock, ours) && !unprovenExcused(s, v, stock, ours) {
 			out = append(out, v)
 		}
 	}
@@ -89,9 +99,10 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 				// An eviction that failed is tried again after 5 s, and then half as often each time. Stock tries it five times in 40 ms, and never again.
 				allowed += stock.Requests[owner][what] * doublings(s, schedule.FailWrites, reads[0], 5*time.Second)
 			case "create pods":
-				// While stock waits to see its own writes its queue's delays grow, and it tries no more often than that.
-				if s.HasFor(schedule.Late, reads[1]) {
-					allowed += doublings(s, schedule.Webhook, owner.Name, queues.first) + doublings(s, schedule.Refuse, owner.Name, queues.first)
+				if waitsForOwn(s, reads) {
+					for _, fault := range []schedule.Action{schedule.Webhook, schedule.Refuse, schedule.Ending} {
+						allowed += doublings(s, fault, owner.Name, queues.first)
+					}
 				}
 			case "update controllerrevisions":
 				if s.HasFor(schedule.FailWrites, "controllerrevisions") {
@@ -104,6 +115,10 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 				}
 				// A change of the spec that is not seen has each write of the status fail five times, with the queue's backoff. Stock's counts other failures, too.
 				allowed += 5 * doublings(s, schedule.Late, reads[1], queues.first)
+				// Those of DaemonSets and ReplicaSets try a status twice in a reconcile.
+				if waitsForOwn(s, reads) {
+					allowed += 2 * doublings(s, schedule.FailWrites, reads[1], queues.first)
+				}
 			case "update replicasets":
 				// If the lost event is the last, each change has the write conflict as often as the controller retries, until a list shows it. Which event is
 				// lost differs between runs.
@@ -132,6 +147,10 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 			ourUntold, stockUntold = without(ourUntold, ours.Backoff[owner]), without(stockUntold, stock.Backoff[owner])
 		}
 		fault := s.Touched(s.Owners[i])
+		if owner.Kind == "Deployment" && slices.ContainsFunc(s.Owners[i].Reads()[1:], func(resource string) bool { return s.HasFor(schedule.FailWrites, resource) }) {
+			// Chance decides whether events use up the tries after which its queue drops it.
+			fault += droppedFor
+		}
 		for _, c := range []struct {
 			rule       string
 			ours       []Span
@@ -156,8 +175,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 				if ourMost > most+c.most {
 					add(c.rule, "%s: most %s of %d, stock %s of %d", owner, ourMost, len(c.ours), most, len(c.stock))
 				}
-			case c.rule == "pods latency" && s.Has(schedule.SlowWrites) && undoneOfKind(s, ours, owner.Kind) <= undoneOfKind(s, stock, owner.Kind)*5/4+c.most:
-				// As for requests: whose turn it is varies.
+			case c.rule == "pods latency" && turnsVary(s, stock, ours, owner.Kind, c.most):
 			case fault > 0 && ourAll > all*5/4+c.most:
 				// Under a fault one span may run into the next on either arm, so only their sum says something.
 				add(c.rule, "%s: %s in %d times, stock %s in %d", owner, ourAll, len(c.ours), all, len(c.stock))
@@ -182,7 +200,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 		left := last(without(ours.Undone[owner], ours.Backoff[owner]))
 		at, stocks := left.end(), last(stock.Undone[owner]).end()
 		// A short last span is of a disturbance that stock was spared: a taint of a node where it has no pod.
-		if !left.Open && ended(stock.Undone[owner]) && left.For > bound && at > stocks+bound {
+		if !left.Open && ended(stock.Undone[owner]) && left.For > bound && at > stocks+bound && !turnsVary(s, stock, ours, owner.Kind, bound) {
 			add("end state", "%s: reached at %s, by stock at %s", owner, at, stocks)
 		}
 	}
@@ -226,6 +244,11 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 		return 0
 	})
 	return out
+}
+
+// unprovenExcused says that a quota's value has waited for as long as it may without a proof. Stock does no less of it.
+func unprovenExcused(s schedule.Schedule, v Violation, stock, ours Record) bool {
+	return v.Rule == quotaRule && s.GoesOnUnproven() && ours.broke(quotaRule) <= stock.broke(quotaRule)
 }
 
 // lostExcused says that the event was lost that took back what a deletion is for, which failed and is tried again, or that took a pod from its owner, which lacked
@@ -282,6 +305,11 @@ func (r Record) times(owner model.Owner, all []string) (n int) {
 		n += r.Requests[owner][what]
 	}
 	return n
+}
+
+// turnsVary says that it varies whose turn it is in a long queue, as for requests, and that all owners of the kind together have not waited longer for their pods than on stock.
+func turnsVary(s schedule.Schedule, stock, ours Record, kind string, more time.Duration) bool {
+	return s.Has(schedule.SlowWrites) && undoneOfKind(s, ours, kind) <= undoneOfKind(s, stock, kind)*5/4+more
 }
 
 // undoneOfKind is how long the pods of all owners of a kind were not as they should be, in sum.

@@ -161,7 +161,7 @@ func (j *Judge) judgeWrite(value schedule.Value, r *model.Resource, old, now mod
 		is, published := after[corev1.ResourceName(value.Of)]
 		if n := int(is.Value()); published && n < low && (!known || is.Cmp(was) < 0) {
 			j.record.Room[value.Namespace] = true
-			j.unjustified("quota", "at %s %s falls from %s to %d, in use are %d", late, value, was.String(), n, low)
+			j.unjustified(quotaRule, "at %s %s falls from %s to %d, in use are %d", late, value, was.String(), n, low)
 		}
 	case schedule.BudgetValue:
 		was, is := old.(*policyv1.PodDisruptionBudget).Status, now.(*policyv1.PodDisruptionBudget).Status
@@ -171,6 +171,9 @@ func (j *Judge) judgeWrite(value schedule.Value, r *model.Resource, old, now mod
 		}
 	}
 }
+
+// quotaRule is broken by a value of a quota that falls below what is in use.
+const quotaRule = "quota"
 
 // podGCRule is broken by a deletion for which podgc had no reason.
 const podGCRule = "podgc"
