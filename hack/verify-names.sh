@@ -31,12 +31,12 @@ while IFS=: read -r page line cited; do
 done < <(own_files '*.go' '*.sh' '*.md' '*.yaml' Makefile '*/Dockerfile' .ci/run | grep -v '^hack/verify-names\.sh$' |
   xargs grep -HnoP '(?<![\w=${./`-])(DESIGN|SCENARIOS|FINDINGS|COVERAGE|PEERS|UPSTREAM-GAPS|STYLE|ARCHITECTURE|DECISIONS|REQUIREMENTS|ROADMAP)\b(?![=}])|(?<![\w-])[A-Z]{5,} [0-9]\b')
 
-# Paths in code marks: of a folder or file that the first part names, without wildcards and placeholders; pkg/controller is upstream's.
+# Paths in code marks: of a folder or file that the first part names, without wildcards and placeholders; pkg/controller is upstream's, and so are all paths of the rehearsal.
 while IFS=: read -r page line cited; do
   path=${cited%%:*}
   [[ -e ${path%/} || -e $(dirname "${page}")/${path} || -n $(git ls-files -- "${path}.go" | head -n 1) ]] ||
     complain "${page}:${line}: names ${cited}, which is not in the repository"
-done < <(own_files '*.md' | grep -v '^CHANGELOG\.md$' |
+done < <(own_files '*.md' | grep -vE '^(CHANGELOG|docs/rebase-rehearsal)\.md$' |
   xargs grep -HnoP '(?<=`)(pkg/(?!controller/)|(cmd|test|hack|build|docs|staging-patches|\.ci)/)[A-Za-z0-9_./+-]+(?=`)')
 
 # Functions and types in code marks, as package.Name or package.Type.Name: the package is one of pkg/, and declares the last name.

@@ -65,7 +65,7 @@ func ourSeries(page string) float64 {
 // progress is what is said every minute.
 func (s *soak) progress() string {
 	return fmt.Sprintf("soak: %s of %s, round %d, %d steps, %d of them faults, %d violations",
-		time.Since(s.began).Round(time.Second), s.length, s.now.Load(), s.steps.Load(), s.faults.Load(), s.lastViolations.Load())
+		time.Since(s.began).Round(time.Second), s.length.Round(time.Second), s.now.Load(), s.steps.Load(), s.faults.Load(), s.lastViolations.Load())
 }
 
 // sloMetrics begin the names of what build/monitoring/slos.yaml asks for: a tenth of what the process serves.

@@ -38,14 +38,21 @@ var kindOfJobs = batchv1.SchemeGroupVersion.WithKind("Job").Kind
 func (j *Judge) backoff(r *model.Request) {
 	evicts := strings.Contains(r.Agent, "node-controller") || byPodGC(r) || byCollector(r)
 	pods := r.Resource == model.Pods && (r.Verb == "create" || r.Verb == "delete" && !evicts)
-	if !pods && (r.Resource != model.Revisions || r.Verb != "create") || r.Owner.Name == "" {
+	at, waits := time.Since(j.began), j.record.Backoff[r.Owner]
+	last := len(waits) - 1
+	// While it fails, so does a reconcile of which no more than the status is written, but not once more for each write of one reconcile.
+	status := r.Subresource == "status" && r.Verb == "update" && last >= 0 && j.failures[r.Owner] > 0 && r.Sent.Sub(j.began)-waits[last].From >= queues.first
+	if !pods && !status && (r.Resource != model.Revisions || r.Verb != "create") || r.Owner.Name == "" {
 		return
 	}
-	at, waits := time.Since(j.began), j.record.Backoff[r.Owner]
-	if n := len(waits); n > 0 {
-		waits[n-1].For = min(waits[n-1].For, r.Sent.Sub(j.began)-waits[n-1].From)
+	fails := r.Code < http.StatusOK || r.Code >= http.StatusMultipleChoices
+	switch {
+	case !fails && status:
+		return // It says nothing of the pods.
+	case last >= 0:
+		waits[last].For = min(waits[last].For, r.Sent.Sub(j.began)-waits[last].From)
 	}
-	if r.Code >= http.StatusOK && r.Code < http.StatusMultipleChoices {
+	if !fails {
 		// The reconcile that has made a revision goes on to its pods, and may fail after all.
 		if pods {
 			delete(j.failures, r.Owner)
