@@ -99,6 +99,9 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 				// An eviction that failed is tried again after 5 s, and then half as often each time. Stock tries it five times in 40 ms, and never again.
 				allowed += stock.Requests[owner][what] * doublings(s, schedule.FailWrites, reads[0], 5*time.Second)
 			case "create pods":
+				if owner.Namespace != "" { // Room in its quota comes as late as the proof of what is counted.
+					allowed += doublings(s, schedule.SlowReads, "pods", queues.first)
+				}
 				if waitsForOwn(s, reads) {
 					for _, fault := range []schedule.Action{schedule.Webhook, schedule.Refuse, schedule.Ending} {
 						allowed += doublings(s, fault, owner.Name, queues.first)
