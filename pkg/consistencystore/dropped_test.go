@@ -57,6 +57,7 @@ func TestAnOwnerThatItsQueueDropsComesBack(t *testing.T) {
 		store.Recorded(owner, status)
 		time.Sleep(2 * longestPause)
 		require.Empty(t, queue, "nothing fails any more")
+		synctest.Wait()
 		require.Empty(t, store.dropped)
 	})
 }
