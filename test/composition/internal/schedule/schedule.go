@@ -188,6 +188,21 @@ func (s Schedule) HasFor(a Action, resource string) bool {
 	return slices.ContainsFunc(s.Steps, func(step Step) bool { return step.Action == a && step.Target == resource })
 }
 
+// Lasts is for how long steps do that to a resource, in all.
+func (s Schedule) Lasts(a Action, resource string) (sum time.Duration) {
+	for _, step := range s.Steps {
+		if step.Action == a && step.Target == resource {
+			sum += step.For
+		}
+	}
+	return sum
+}
+
+// Evicts says that a step may have pods evicted from a node.
+func (s Schedule) Evicts() bool {
+	return slices.ContainsFunc([]Action{Taint, OutOfService, NodeGone, KillNode}, s.Has)
+}
+
 // Load reads a schedule from a file.
 func Load(path string) (Schedule, error) {
 	var s Schedule

@@ -43,6 +43,8 @@ const (
 	moreRequests = 10
 	// conflicts is how often in a row the controllers of revisions try to write one that conflicts.
 	conflicts = 5
+	// evictionRetry is after how long an eviction that failed is tried again, and then half as often each time. Stock tries it five times in 40 ms, and never again.
+	evictionRetry = 5 * time.Second
 	// droppedFor is after how long a Deployment comes back that its queue has dropped.
 	droppedFor = 164 * time.Second
 	// nextTry is what an object waits for of which a write has failed.
@@ -96,8 +98,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 			}
 			switch reads := s.Owners[i].Reads(); what {
 			case "patch pods/status":
-				// An eviction that failed is tried again after 5 s, and then half as often each time. Stock tries it five times in 40 ms, and never again.
-				allowed += stock.Requests[owner][what] * doublings(s, schedule.FailWrites, reads[0], 5*time.Second)
+				allowed += stock.Requests[owner][what] * doublings(s, schedule.FailWrites, reads[0], evictionRetry)
 			case "create pods":
 				if owner.Namespace != "" { // Room in its quota comes as late as the proof of what is counted.
 					allowed += doublings(s, schedule.SlowReads, "pods", queues.first)
@@ -112,6 +113,10 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 					allowed *= conflicts
 				}
 			case "update " + reads[1] + "/status":
+				// Stock waits for its own write of which the event is lost, and writes no status meanwhile.
+				if s.HasFor(schedule.LoseEvent, reads[1]) {
+					continue
+				}
 				// Where somebody writes to the object all the time, each event has a status tried that is due and cannot be written: chance decides whether one is.
 				if s.HasFor(schedule.FailWrites, reads[1]) && s.HasFor(schedule.Annotate, owner.Name) {
 					continue
@@ -130,9 +135,12 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 				}
 			}
 			if n > allowed && slices.Contains(podWrites, what) && s.HasFor(schedule.FailWrites, "pods") {
-				// Of a rollout chance decides whether a creation or a deletion is due when writes of pods begin to fail.
+				// Of a rollout chance decides whether a creation or a deletion is due when writes of pods begin to fail, and of an eviction whether its patch has been made.
 				n, allowed = ours.times(owner, podWrites), stock.times(owner, podWrites)*5/4+moreRequests
-				of = fmt.Sprintf("; creations and deletions %d, stock %d", n, stock.times(owner, podWrites))
+				of = fmt.Sprintf("; of all writes of pods %d, stock %d", n, stock.times(owner, podWrites))
+				if s.Evicts() {
+					allowed += stock.times(owner, evictionWrites) * doublings(s, schedule.FailWrites, "pods", evictionRetry)
+				}
 			}
 			if n > allowed && s.Has(schedule.SlowWrites) {
 				// Whose turn it is in a long queue varies by a factor of two between runs of one arm, and so does which write of pods is tried while they fail: only the sum says
@@ -299,8 +307,11 @@ func ofKind(s schedule.Schedule, r Record, kind, what string) (n int) {
 	return n
 }
 
-// podWrites are what an owner does to its pods.
-var podWrites = []string{"create pods", "delete pods"}
+// podWrites are what an owner, and an eviction, do to its pods.
+var podWrites = append([]string{"create pods"}, evictionWrites...)
+
+// evictionWrites are those of an eviction, of which the patch comes first.
+var evictionWrites = []string{"patch pods/status", "delete pods"}
 
 // times is how often any of that was done for an owner.
 func (r Record) times(owner model.Owner, all []string) (n int) {

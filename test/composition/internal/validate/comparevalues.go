@@ -15,6 +15,9 @@ import (
 // moreWithheld is by how much longer a value may be withheld on average if no fault touches what it depends on.
 const moreWithheld = 300 * time.Millisecond
 
+// foundLost is after how long the monitor has found that the cache of pods lacks an event: once the pods stand still for the second time. Which event is lost is chance.
+const foundLost = 3 * time.Minute
+
 // compareValues says where ours publishes values later than stock, or asks more of the server for them.
 func compareValues(s schedule.Schedule, stock, ours Record) []Violation {
 	var out []Violation
@@ -32,6 +35,9 @@ func compareValues(s schedule.Schedule, stock, ours Record) []Violation {
 			if fault > 0 {
 				more += stock.Requests[owner][what] // What waits is published by itself, after the rest.
 			}
+			if v.Kind == schedule.PodGCValue && s.HasFor(schedule.FailWrites, "pods") {
+				more += passesThatFail(s) // Chance decides whether a pod has been evicted before its writes fail.
+			}
 			if n > more && !onlyOurNodeIsOut(s, v, stock, ours) {
 				add("requests", "%s: %d times %s, stock %d", owner, n, what, stock.Requests[owner][what])
 			}
@@ -48,6 +54,12 @@ func compareValues(s schedule.Schedule, stock, ours Record) []Violation {
 			}
 			if fault > 0 {
 				limit = fault + afterFault
+			}
+			if v.Kind == schedule.QuotaValue {
+				limit += 2 * s.Lasts(schedule.FailWrites, "resourcequotas") // By then the queue's delay is as long, and longer by events.
+			}
+			if s.HasFor(schedule.LoseEvent, "pods") {
+				limit += foundLost
 			}
 			switch {
 			case c.rule == "withheld" && stock.Room[v.Namespace] && s.HasFor(schedule.FailWrites, "resourcequotas"): // Stock had let it fall too far before it could not be written.
@@ -81,4 +93,13 @@ func ValueOwner(v schedule.Value) model.Owner {
 func onlyOurNodeIsOut(s schedule.Schedule, v schedule.Value, stock, ours Record) bool {
 	out := schedule.Value{Kind: schedule.PodGCValue, Of: "on nodes out of service"}
 	return v.Kind == schedule.PodGCValue && s.HasFor(schedule.FailWrites, "nodes") && len(stock.Withheld[out]) == 0 && len(ours.Withheld[out]) > 0
+}
+
+// passesThatFail is how many requests podgc may have made in passes in which no pod could be written: one for each pod on a node that is out of service.
+func passesThatFail(s schedule.Schedule) int {
+	pods := 0
+	for _, o := range s.Owners {
+		pods += max(o.Replicas, s.Nodes)
+	}
+	return pods * int(s.Lasts(schedule.FailWrites, "pods")/arms.PodGCPeriod)
 }
