@@ -59,9 +59,10 @@ func (p *Prover) ProveAtOnce(ctx context.Context, gvr schema.GroupVersionResourc
 const (
 	// few is the largest number of objects of which a list costs hardly more than a fence.
 	few = 100
-	// countFor is for how long a cache that was large counts as large: counting takes time in proportion to the objects,
-	// and each deletion asks.
-	countFor = time.Second
+	// countFor is for how long a cache that was large counts as large, and one that was many times too large for as many times as long, up to countAgain:
+	// counting takes time in proportion to the objects, and each deletion asks.
+	countFor   = time.Second
+	countAgain = time.Minute
 )
 
 // ProveSoon is Prove for a caller that delays something meanwhile: it proves a cache of up to 100 objects at once,
@@ -126,7 +127,7 @@ func (r *resource) small() bool { return r.holdsAtMost(r.p.opts.SmallCollection)
 
 func (r *resource) holdsAtMost(objects int) bool {
 	r.mu.Lock()
-	view, large := r.view, r.counted.objects > objects && time.Since(r.counted.at) < countFor
+	view, large := r.view, r.counted.objects > objects && time.Since(r.counted.at) < min(countFor*time.Duration(r.counted.objects/max(objects, 1)), countAgain)
 	r.mu.Unlock()
 	if view == nil || large {
 		return false

@@ -391,6 +391,17 @@ func TestLargeCacheIsCountedOnceASecond(t *testing.T) {
 		require.True(t, p.Few(leases))
 		view.objects = few + 1
 		require.False(t, p.Few(leases), "it grows")
+		for objects, long := range map[int]time.Duration{10 * few: 10 * countFor, 1000 * few: countAgain} {
+			time.Sleep(countAgain)
+			view.objects, view.counts = objects, 0
+			require.False(t, p.Few(leases))
+			time.Sleep(long - time.Millisecond)
+			require.False(t, p.Few(leases))
+			require.Equal(t, 1, view.counts, "it does not shrink that soon")
+			time.Sleep(time.Millisecond)
+			require.False(t, p.Few(leases))
+			require.Equal(t, 2, view.counts)
+		}
 		track(p, leases, &countedView{})
 		require.True(t, p.Few(leases), "another cache")
 	})
