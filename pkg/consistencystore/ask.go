@@ -121,6 +121,6 @@ func (s *Store) proven(owner types.NamespacedName, action string) {
 	maps.DeleteFunc(r.wanted, func(w want, _ wanted) bool { return w.action == action })
 	if len(r.wanted) == 0 {
 		delete(s.putOffs, owner)
-		r.forgotten = true
+		s.held.forget(r)
 	}
 }

@@ -181,6 +181,9 @@ func (l *holds) actionOf(owner types.NamespacedName) *putOff {
 	return nil
 }
 
+// forget has a wait leave nothing behind. The store's mu must be held.
+func (l *holds) forget(r *putOff) { l.change(func() { r.forgotten = true }) }
+
 // change calls f with mu held.
 func (l *holds) change(f func()) {
 	l.mu.Lock()

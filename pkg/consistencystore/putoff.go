@@ -41,7 +41,8 @@ type putOff struct {
 	reported bool
 	// refuted is the version of the cache that a live read has contradicted, if any.
 	refuted string
-	// forgotten says that its object is gone, or that it was proven by another reconcile: the wait leaves nothing behind.
+	// forgotten says that its object is gone, or that it was proven by another reconcile: the wait leaves nothing behind, and is listed no more. It changes under the store's
+	// mu and the lock of holds.
 	forgotten bool
 	// over says that a live read has decided the action, or that nothing of its object is left to do: the end of the wait does not wake the owner.
 	over bool
@@ -124,11 +125,14 @@ func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again boo
 	if earlier := s.held.actionOf(owner); earlier != nil {
 		if earlier.forgotten || earlier.uid != r.uid { // This is another wait.
 			earlier.uid, earlier.refuted, earlier.reported = r.uid, "", false
-			s.held.change(func() { earlier.begin(r) })
+			s.held.change(func() {
+				earlier.begin(r)
+				earlier.forgotten = false
+			})
 		} else {
 			earlier.want(r)
 		}
-		earlier.over, earlier.forgotten = false, false
+		earlier.over = false
 		return false, false
 	}
 	if s.putOffs == nil {

@@ -170,7 +170,8 @@ func (s *Store) forgetReading(key string) {
 		delete(s.ahead, owner)
 		delete(s.putOffs, owner)
 		if r := s.held.actionOf(owner); r != nil {
-			r.forgotten, r.over = true, true
+			r.over = true
+			s.held.forget(r)
 		}
 	}
 	delete(s.waiting, key)
@@ -205,7 +206,7 @@ func (r *reading) waits(owner types.NamespacedName, is bool) {
 			delete(s.waiting, r.key)
 		}
 		if hold := s.held.actionOf(owner); hold != nil {
-			hold.forgotten = true
+			s.held.forget(hold)
 		}
 	}
 }

@@ -215,7 +215,7 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 	s.forgetUnseen(owner)
 	s.stopWaking(owner)
 	if r := s.held.actionOf(owner); r != nil {
-		r.forgotten = true
+		s.held.forget(r)
 	}
 	s.mu.Unlock()
 	if s.clearUnsettled(owner, ownerUID) {

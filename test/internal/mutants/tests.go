@@ -390,6 +390,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "listed-proven", Protection: "an action that another reconcile has proven is not listed as waiting", File: "pkg/consistencystore/waits.go",
+			Old: "if h.action != nil && h.action.forgotten {",
+			New: "if h.action != nil && h.action.forgotten && false {",
+		},
+		Package: "pkg/consistencystore", Test: "TestAnActionThatWasProvenIsNotListed",
+	},
+	{
+		Mutant: Mutant{
 			Name: "status-meanwhile", Protection: "a status that fails while it waits for its next try waits from then on", File: "pkg/consistencystore/comeback.go",
 			Old: "left = time.Until(c.at.Add(after))",
 			New: "left = 0",
