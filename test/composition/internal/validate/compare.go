@@ -37,6 +37,17 @@ func waitsForOwn(s schedule.Schedule, reads []string) bool {
 	})
 }
 
+// refusedMeanwhile is how many times more a quota may refuse an owner's pods: room comes as late as the proof of what is counted.
+func refusedMeanwhile(s schedule.Schedule, owner model.Owner) (n int) {
+	if owner.Namespace == "" {
+		return 0
+	}
+	for _, fault := range []schedule.Action{schedule.SlowReads, schedule.Late, schedule.Hold, schedule.Lag} {
+		n += doublings(s, fault, "pods", queues.first)
+	}
+	return n
+}
+
 // What ours may have more than stock has.
 const (
 	// moreRequests of one kind for one owner, besides a quarter of stock's.
@@ -100,9 +111,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 			case "patch pods/status":
 				allowed += stock.Requests[owner][what] * doublings(s, schedule.FailWrites, reads[0], evictionRetry)
 			case "create pods":
-				if owner.Namespace != "" { // Room in its quota comes as late as the proof of what is counted.
-					allowed += doublings(s, schedule.SlowReads, "pods", queues.first)
-				}
+				allowed += refusedMeanwhile(s, owner)
 				if waitsForOwn(s, reads) {
 					for _, fault := range []schedule.Action{schedule.Webhook, schedule.Refuse, schedule.Ending} {
 						allowed += doublings(s, fault, owner.Name, queues.first)
@@ -113,6 +122,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 					allowed *= conflicts
 				}
 			case "update " + reads[1] + "/status":
+				allowed += refusedMeanwhile(s, owner) // Of which the status tells.
 				// Stock waits for its own write of which the event is lost, and writes no status meanwhile.
 				if s.HasFor(schedule.LoseEvent, reads[1]) {
 					continue
@@ -263,10 +273,10 @@ func unprovenExcused(s schedule.Schedule, v Violation, stock, ours Record) bool 
 }
 
 // lostExcused says that the event was lost that took back what a deletion is for, which failed and is tried again, or that took a pod from its owner, which lacked
-// a label, or by which fewer pods are left that have ended: no resource version shows that. Stock does no less of it.
+// a label, or by which fewer pods are left that have ended, or that a budget needs: no resource version shows that. Stock does no less of it.
 func lostExcused(s schedule.Schedule, v Violation, stock, ours Record) bool {
-	if v.Rule == podGCRule {
-		return s.HasFor(schedule.LoseEvent, "pods") && ours.broke(podGCRule) <= stock.broke(podGCRule)
+	if v.Rule == podGCRule || v.Rule == budgetRule {
+		return s.HasFor(schedule.LoseEvent, "pods") && ours.broke(v.Rule) <= stock.broke(v.Rule)
 	}
 	return v.Rule == deletionRule && s.HasFor(schedule.LoseEvent, "pods") && (s.HasFor(schedule.FailWrites, "pods") || s.Has(schedule.Unlabel)) && ours.broke(deletionRule) <= stock.broke(deletionRule)
 }

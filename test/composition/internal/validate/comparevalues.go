@@ -34,6 +34,8 @@ func compareValues(s schedule.Schedule, stock, ours Record) []Violation {
 			more := stock.Requests[owner][what]*5/4 + moreRequests
 			if fault > 0 {
 				more += stock.Requests[owner][what] // What waits is published by itself, after the rest.
+				// It may be due when writes fail, and stock's published before. Disruption tries a status twice.
+				more += 2 * (doublings(s, schedule.FailWrites, "poddisruptionbudgets", queues.first) + doublings(s, schedule.FailWrites, "resourcequotas", queues.first))
 			}
 			if v.Kind == schedule.PodGCValue && s.HasFor(schedule.FailWrites, "pods") {
 				more += passesThatFail(s) // Chance decides whether a pod has been evicted before its writes fail.

@@ -167,13 +167,17 @@ func (j *Judge) judgeWrite(value schedule.Value, r *model.Resource, old, now mod
 		was, is := old.(*policyv1.PodDisruptionBudget).Status, now.(*policyv1.PodDisruptionBudget).Status
 		n := int(is.DisruptionsAllowed)
 		if n > high && (is.DisruptionsAllowed > was.DisruptionsAllowed || is.ObservedGeneration > was.ObservedGeneration) {
-			j.unjustified("budget", "at %s %s rises from %d to %d, harmless are %d", late, value, was.DisruptionsAllowed, n, high)
+			j.unjustified(budgetRule, "at %s %s rises from %d to %d, harmless are %d", late, value, was.DisruptionsAllowed, n, high)
 		}
 	}
 }
 
-// quotaRule is broken by a value of a quota that falls below what is in use.
-const quotaRule = "quota"
+const (
+	// quotaRule is broken by a value of a quota that falls below what is in use.
+	quotaRule = "quota"
+	// budgetRule is broken by a budget that allows more evictions than do no harm.
+	budgetRule = "budget"
+)
 
 // podGCRule is broken by a deletion for which podgc had no reason.
 const podGCRule = "podgc"
