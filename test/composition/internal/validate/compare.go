@@ -317,8 +317,8 @@ func ofKind(s schedule.Schedule, r Record, kind, what string) (n int) {
 	return n
 }
 
-// podWrites are what an owner, and an eviction, do to its pods.
-var podWrites = append([]string{"create pods"}, evictionWrites...)
+// podWrites are what an owner, and an eviction, do to its pods. A Job's patch takes off a finalizer.
+var podWrites = append([]string{"create pods", "patch pods"}, evictionWrites...)
 
 // evictionWrites are those of an eviction, of which the patch comes first.
 var evictionWrites = []string{"patch pods/status", "delete pods"}
