@@ -568,15 +568,15 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "value-gone", Protection: "the end of a wait brings no object back of which nothing is left to do", File: "pkg/consistencystore/reading.go",
-			Old: "r.forgotten, r.over = true, true",
-			New: "r.forgotten = true",
+			Old: "			r.over = true\n			s.held.forget(r)\n",
+			New: "			s.held.forget(r)\n",
 		},
 		Package: "pkg/consistencystore", Test: "TestFinalizersAreTakenOffOnce",
 	},
 	{
 		Mutant: Mutant{
 			Name: "another-object", Protection: "the wait of an object does not shorten that of another one of its name", File: "pkg/consistencystore/putoff.go",
-			Old: "			s.held.change(func() { earlier.begin(r) })\n",
+			Old: "				earlier.begin(r)\n",
 			New: "",
 		},
 		Package: "pkg/consistencystore", Test: "TestFinalizerOfAnotherObjectOfTheNameWaits",
