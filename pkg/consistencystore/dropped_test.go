@@ -17,9 +17,11 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
+var deploymentStatus = transport.Write{Method: http.MethodPut, Resource: schema.GroupResource{Group: "apps", Resource: "deployments"}, Subresource: "status"}
+
 // A Deployment whose status cannot be written comes back after its queue has dropped it, after twice as long each time. A try that something else has caused is the queue's.
 func TestAnOwnerThatItsQueueDropsComesBack(t *testing.T) {
-	owner, status := types.NamespacedName{Namespace: "ns", Name: "owner"}, transport.Write{Method: http.MethodPut, Resource: schema.GroupResource{Group: "apps", Resource: "deployments"}, Subresource: "status"}
+	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(rvtracker.New(rvtracker.Options{}), deploymentStore, nil)
 		store.ctx = t.Context()
@@ -27,7 +29,7 @@ func TestAnOwnerThatItsQueueDropsComesBack(t *testing.T) {
 		store.OnReady(func(key string) { queue <- key })
 		fails := func() (left bool) {
 			require.NoError(t, store.EnsureReady(owner))
-			store.Failed(owner, status)
+			store.Failed(owner, deploymentStatus)
 			return store.Leaves("ns/owner")
 		}
 		for range givenUpAfter - 1 {
@@ -54,7 +56,7 @@ func TestAnOwnerThatItsQueueDropsComesBack(t *testing.T) {
 		require.True(t, fails())
 
 		require.NoError(t, store.EnsureReady(owner))
-		store.Recorded(owner, status)
+		store.Recorded(owner, deploymentStatus)
 		time.Sleep(2 * longestPause)
 		require.Empty(t, queue, "nothing fails any more")
 		synctest.Wait()
@@ -64,14 +66,14 @@ func TestAnOwnerThatItsQueueDropsComesBack(t *testing.T) {
 
 // An owner that is deleted does not come back.
 func TestAnOwnerThatItsQueueDropsIsDeleted(t *testing.T) {
-	owner, status := types.NamespacedName{Namespace: "ns", Name: "owner"}, transport.Write{Method: http.MethodPut, Resource: schema.GroupResource{Group: "apps", Resource: "deployments"}, Subresource: "status"}
+	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(rvtracker.New(rvtracker.Options{}), deploymentStore, nil)
 		store.ctx = t.Context()
 		store.OnReady(func(key string) { t.Error("woken though it is gone:", key) })
 		for range givenUpAfter {
 			require.NoError(t, store.EnsureReady(owner))
-			store.Failed(owner, status)
+			store.Failed(owner, deploymentStatus)
 			store.Leaves("ns/owner")
 		}
 		require.Len(t, store.dropped, 1)

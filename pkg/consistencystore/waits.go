@@ -47,7 +47,7 @@ func (s *Store) Waits(out *stalenessz.Longest) {
 	}
 	s.held.each(func(owner types.NamespacedName, h *hold) {
 		if h.action != nil && h.action.forgotten {
-			return // Another reconcile has had its proof.
+			return // Its object is gone, or another reconcile has had its proof.
 		}
 		wants, awaits, proof := tally.Wants, h.awaits(), h.proof
 		if h.reason == stalenessz.ForUnseen {
