@@ -120,7 +120,6 @@ func (t *Term) New(ctx context.Context, controller string, stores map[schema.Gro
 // seriesValues are the values of metrics' labels from the tracker, the prover and the stores.
 var seriesValues = metrics.Values{
 	Parked:  append(slices.Clip(rvtracker.LabelValues.Reasons), stalenessz.ForStart, stalenessz.ForUnsettled),
-	Waited:  rvtracker.LabelValues.Ended,
 	Dropped: rvtracker.LabelValues.Dropped,
 	Proofs:  []string{string(freshness.Proven), string(freshness.Stale), string(freshness.Unknown)},
 	Origins: rvtracker.LabelValues.Origins,

@@ -144,14 +144,14 @@ type Tracker struct{}
 
 // Values are the values of labels that the series of a controller have from the start.
 type Values struct {
-	// Parked are what owners wait for, Waited the outcomes of waits, Dropped those of dropped records, and Proofs those of proofs.
-	Parked, Waited, Dropped, Proofs []string
+	// Parked are what owners wait for, Dropped the outcomes of dropped records, and Proofs those of proofs.
+	Parked, Dropped, Proofs []string
 	// Origins are where versions come from that cannot be compared.
 	Origins []string
 }
 
-// Init makes the series of a controller and its caches exist at zero, but how long writes take to reach a cache: each cache has 20 of those, which appear
-// with its first write. Call it after Register.
+// Init makes the series of a controller and its caches exist at zero, but how long owners wait, and writes take to reach a cache: those have 20 series for each
+// outcome or cache, which appear with the first wait or write. Call it after Register.
 func (Tracker) Init(controller string, values Values, resources ...schema.GroupResource) {
 	for _, reason := range values.Parked {
 		Parked(controller, reason, 0)
@@ -160,10 +160,6 @@ func (Tracker) Init(controller string, values Values, resources ...schema.GroupR
 	recordedWrites.WithLabelValues(controller).Add(0)
 	for _, cause := range []string{PathUnreadable, AnswerUnreadable} {
 		unrecordedWrites.WithLabelValues(cause).Add(0)
-	}
-	// The other outcomes are rare, and each has 20 series: they appear with the first of them.
-	for _, outcome := range values.Waited {
-		waitDuration.WithLabelValues(controller, outcome)
 	}
 	for _, r := range resources {
 		waits.WithLabelValues(controller, r.Group, r.Resource).Add(0)

@@ -91,11 +91,10 @@ const (
 	originFence = "Fence"
 )
 
-// LabelValues are what Metrics is called with: the reasons of Parked, what ends most waits, the outcomes of Dropped, and the
+// LabelValues are what Metrics is called with: the reasons of Parked, the outcomes of Dropped, and the
 // origins of Incomparable.
-var LabelValues = struct{ Reasons, Ended, Dropped, Origins []string }{
+var LabelValues = struct{ Reasons, Dropped, Origins []string }{
 	Reasons: reasons[:],
-	Ended:   []string{outcomeSeen},
 	Dropped: []string{outcomeRewound, outcomeAbandoned, outcomeUndone},
 	Origins: []string{originStore, originWrite, originFence},
 }

@@ -64,9 +64,6 @@ type Write struct {
 	Subresource string
 }
 
-// maxSized is up to which size a body gets room because it is said to have that size, in bytes: far more than an object has.
-const maxSized = 8 << 20
-
 // NeverRetried says of a write whose outcome is unknown that its client would not have sent it again.
 const NeverRetried time.Duration = -1
 
@@ -134,15 +131,16 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return resp, err
 	}
-	body, err := readAll(resp.Body, resp.ContentLength)
+	read, err := readBody(resp.Body, resp.ContentLength)
 	_ = resp.Body.Close()
 	if err != nil {
+		_ = read.Close()
 		store.Failed(owner.Name, w.what())
 		_ = w.lost(nil)
 		return nil, fmt.Errorf("reading the answer to %s %s: %w", req.Method, req.URL.Path, err)
 	}
-	resp.Body = io.NopCloser(bytes.NewReader(body))
-	if err := w.record(sent, resp.Header.Get("Content-Type"), body); err != nil {
+	resp.Body = read
+	if err := w.record(sent, resp.Header.Get("Content-Type"), read.raw()); err != nil {
 		w.unrecorded(metrics.AnswerUnreadable, err)
 	} else {
 		store.Recorded(owner.Name, w.what())
@@ -198,17 +196,6 @@ func statusOf(resp *http.Response) *answer {
 		return nil
 	}
 	return got
-}
-
-// readAll reads a body to its end, into no more memory than it is said to have; length is -1 if that is unknown.
-func readAll(body io.Reader, length int64) ([]byte, error) {
-	if length < 0 || length > maxSized {
-		return io.ReadAll(body)
-	}
-	// The end must be seen: HTTP/2 resets the stream of a body that is closed before. Room for one more read keeps the buffer from growing.
-	buffer := bytes.NewBuffer(make([]byte, 0, length+bytes.MinRead))
-	_, err := buffer.ReadFrom(body)
-	return buffer.Bytes(), err
 }
 
 // ownerWrite is a write that was sent for an owner.
@@ -353,11 +340,12 @@ func sentIn(req *http.Request) (*answer, error) {
 		return nil, err
 	}
 	defer body.Close()
-	raw, err := readAll(body, req.ContentLength)
+	read, err := readBody(body, req.ContentLength)
+	defer read.Close()
 	if err != nil {
 		return nil, err
 	}
-	return decode(req.Header.Get("Content-Type"), raw)
+	return decode(req.Header.Get("Content-Type"), read.raw())
 }
 
 // answer is what a write's response says: which object it has, by its name, namespace, UID and version alone, or for some deletes a Status
