@@ -3,7 +3,11 @@
 
 package consistencystore
 
-import "time"
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // comeback is of who comes back by itself after a failure: after so long, and each further time after twice as long, up to longestPause. The store's mu
 // guards it.
@@ -37,4 +41,35 @@ func (s *Store) comeBack(c *comeback, back func()) {
 		s.mu.Unlock()
 		back()
 	}()
+}
+
+// backsOff reports whether each failure of an owner doubles its delay on the controller's queue, and nothing else has it tried again after a while.
+func (s *Store) backsOff() bool {
+	_, is := kinds[s.name]
+	return is && s.name != autoscaler && s.name != cronJob
+}
+
+// comeBackFailing has an owner of which writes fail come back when it has not been tried for long enough. On stock a fault of a minute can leave a status wrong for a quarter of an
+// hour after it, and that of a Deployment, which its queue gives up, until something changes.
+func (s *Store) comeBackFailing(owner types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.comebacks[owner]
+	if c == nil {
+		c = &comeback{}
+		s.comebacks[owner] = c
+	}
+	c.after = s.refusals.comeback(owner)
+	s.comeBack(c, func() {
+		fails := s.refusals.open(owner)
+		s.mu.Lock()
+		waits := s.comebacks[owner] == c // Else it is gone.
+		if waits && !fails {
+			delete(s.comebacks, owner)
+		}
+		s.mu.Unlock()
+		if waits && fails {
+			s.wakeAction(owner)
+		}
+	})
 }

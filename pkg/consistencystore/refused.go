@@ -28,6 +28,8 @@ const (
 	goesOnAfter = 2 * time.Second
 	// reconciling is for how long it may be unknown what a reconcile asks for.
 	reconciling = 5 * time.Second
+	// comebackAfter is how much longer than writes of an owner have failed it is not tried until it comes back.
+	comebackAfter = 10 * time.Second
 	// givenUpAfter is how many reconciles in a row fail until a queue that gives up does: those of Deployments, Endpoints and ServiceCIDRs try again 15 times
 	// (maxRetries of upstream's pkg/controller/deployment/deployment_controller.go).
 	givenUpAfter = 16
@@ -47,6 +49,7 @@ type refusal struct {
 	uid    types.UID       // of the owner, as far as it is known
 	what   transport.Write // the last write that failed, or an action that did, even if another write failed after it
 	first  time.Time       // when the first of those in a row failed
+	from   time.Time       // when the first failed since a write as that which failed last has succeeded
 	at     time.Time       // when the last one did
 	tries  int             // reconciles in a row with a write that failed, before the last one; those that did no more than put an action off do not count
 	since  int             // of these tries, those since a write as that which failed last has succeeded
@@ -76,7 +79,11 @@ func (r *refusals) note(owner types.NamespacedName, what transport.Write) {
 	if !of.failed || isAction(what) || !isAction(of.what) {
 		of.what = what
 	}
-	of.at, of.failed, of.mended, of.looked = time.Now(), true, false, time.Time{}
+	now := time.Now()
+	if of.mended || of.from.IsZero() {
+		of.from = now
+	}
+	of.at, of.failed, of.mended, of.looked = now, true, false, time.Time{}
 }
 
 // looks notes that the owner is to be reconciled, and waits if the store refuses it or puts an action of it off.
@@ -162,6 +169,22 @@ func (r *refusals) wakes(owner types.NamespacedName) {
 func (r *refusals) dropped(owner types.NamespacedName) (is, caused bool) {
 	r.with(owner, func(of *refusal) { is, caused = of.failed && of.tries >= givenUpAfter-1, of.caused })
 	return is, caused
+}
+
+// delay is what a queue would wait before it tries the owner again.
+func (of *refusal) delay() time.Duration { return min(statusRetry<<min(of.tries, 20), longestPause) }
+
+// overdue reports whether a queue's delay for the owner is far longer than its writes have failed: each try doubles it, also one that an event causes.
+func (r *refusals) overdue(owner types.NamespacedName) (is bool) {
+	r.with(owner, func(of *refusal) { is = of.failed && of.delay() > 2*of.at.Sub(of.from)+comebackAfter })
+	return is
+}
+
+// comeback is after how long without a try the owner, of which writes fail, comes back: as long as they have failed, and no later than a queue would have it tried, had it not
+// given it up.
+func (r *refusals) comeback(owner types.NamespacedName) (after time.Duration) {
+	r.with(owner, func(of *refusal) { after = min(of.at.Sub(of.from)+comebackAfter, of.delay()) })
+	return after
 }
 
 // failures is how many reconciles of the owner in a row had a write that failed, before the last one, since one like it has succeeded.
@@ -265,6 +288,9 @@ func (s *Store) Failed(owner types.NamespacedName, what transport.Write) {
 	if cached, _ := s.cached(owner); cached != nil {
 		s.refusals.reads(owner, cached.GetUID())
 	}
+	if s.backsOff() && s.refusals.overdue(owner) {
+		s.comeBackFailing(owner)
+	}
 }
 
 // Leaves implements what consistency.Leaves asks for: a queue that gives up would begin anew each time that the store wakes an owner in vain. The wait for
@@ -277,32 +303,9 @@ func (s *Store) Leaves(key string) bool {
 		return false
 	}
 	if !caused || s.held.actionOf(owner) == nil && !s.retryAction(owner) {
-		s.comeBackDropped(owner)
+		s.comeBackFailing(owner)
 	}
 	return caused
-}
-
-// comeBackDropped has an owner come back that its queue has dropped, as a queue does that never gives up. On stock, what has failed is not tried again until something changes.
-func (s *Store) comeBackDropped(owner types.NamespacedName) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.dropped[owner]
-	if c == nil {
-		c = &comeback{after: statusRetry << (givenUpAfter - 1)}
-		s.dropped[owner] = c
-	}
-	s.comeBack(c, func() {
-		fails := s.refusals.open(owner)
-		s.mu.Lock()
-		waits := s.dropped[owner] == c // Else it is gone.
-		if waits && !fails {
-			delete(s.dropped, owner)
-		}
-		s.mu.Unlock()
-		if waits && fails {
-			s.wakeAction(owner)
-		}
-	})
 }
 
 // retryAction has the owner come back when its action, which has failed though it was proven, may be tried again. It reports whether it does.

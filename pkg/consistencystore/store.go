@@ -91,8 +91,8 @@ type Store struct {
 	unseen map[types.NamespacedName]*unseen
 	// retrying are the owners that come back for an action that has failed though it was proven.
 	retrying map[types.NamespacedName]*hold
-	// dropped are the owners that come back after their queue has given them up.
-	dropped map[types.NamespacedName]*comeback
+	// comebacks are the owners of which writes fail that come back before their queue has them tried again, or after it has given them up.
+	comebacks map[types.NamespacedName]*comeback
 	// unsettled are the owners' writes of unknown outcome.
 	unsettled unsettledWrites
 }
@@ -210,7 +210,7 @@ func (s *Store) Clear(owner types.NamespacedName, ownerUID types.UID) {
 	delete(s.ahead, owner)
 	delete(s.statuses, owner)
 	delete(s.retrying, owner)
-	delete(s.dropped, owner)
+	delete(s.comebacks, owner)
 	delete(s.revisions, owner)
 	s.forgetUnseen(owner)
 	s.stopWaking(owner)

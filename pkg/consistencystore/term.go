@@ -135,7 +135,7 @@ func newStore(tracker *rvtracker.Tracker, controller string, stores map[schema.G
 		}
 	}
 	indexByController(stores)
-	s := &Store{name: controller, caches: stores, held: newHolds(controller), retrying: map[types.NamespacedName]*hold{}, dropped: map[types.NamespacedName]*comeback{}}
+	s := &Store{name: controller, caches: stores, held: newHolds(controller), retrying: map[types.NamespacedName]*hold{}, comebacks: map[types.NamespacedName]*comeback{}}
 	s.Controller = tracker.ForController(controller, tracked, s.wake)
 	if store := tracked[goesOn[controller]]; store != nil {
 		s.goesOn = tracker.Register(goesOn[controller], store)

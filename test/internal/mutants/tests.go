@@ -382,11 +382,19 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "dropped", Protection: "a Deployment that its queue has given up is tried again, more and more seldom, though nothing changes", File: "pkg/consistencystore/refused.go",
+			Name: "dropped", Protection: "a Deployment that its queue has given up is tried again, more and more seldom, though nothing changes", File: "pkg/consistencystore/comeback.go",
 			Old: "if waits && fails {",
 			New: "if waits && fails && false {",
 		},
 		Package: "test/composition", Test: "TestADeploymentThatItsQueueDrops",
+	},
+	{
+		Mutant: Mutant{
+			Name: "overdue", Protection: "an owner of which writes fail does not wait for what events have done to its queue's delay", File: "pkg/consistencystore/refused.go",
+			Old: "if s.backsOff() && s.refusals.overdue(owner) {",
+			New: "if s.backsOff() && s.refusals.overdue(owner) && false {",
+		},
+		Package: "test/composition", Test: "TestEventsWhileWritesFail",
 	},
 	{
 		Mutant: Mutant{

@@ -1,0 +1,139 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package consistencystore
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
+	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
+)
+
+var deploymentStatus = transport.Write{Method: http.MethodPut, Resource: schema.GroupResource{Group: "apps", Resource: "deployments"}, Subresource: "status"}
+
+// A Deployment whose status cannot be written comes back after its queue has dropped it, after twice as long each time. A try that something else has caused is the queue's.
+func TestAnOwnerThatItsQueueDropsComesBack(t *testing.T) {
+	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(rvtracker.New(rvtracker.Options{}), deploymentStore, nil)
+		store.ctx = t.Context()
+		queue := make(chan string, 1)
+		store.OnReady(func(key string) { queue <- key })
+		fails := func() (left bool) {
+			require.NoError(t, store.EnsureReady(owner))
+			store.Failed(owner, deploymentStatus)
+			return store.Leaves("ns/owner")
+		}
+		for try := range givenUpAfter - 1 {
+			require.False(t, fails(), "the queue tries it again")
+			time.Sleep(statusRetry << try)
+			require.Empty(t, queue, "it does")
+		}
+		require.False(t, fails(), "the queue drops it")
+		began, dropped := time.Now().Add(-statusRetry*(1<<(givenUpAfter-1)-1)), time.Now()
+		pause := statusRetry << (givenUpAfter - 1)
+		for range 2 {
+			require.Equal(t, "ns/owner", <-queue)
+			require.Equal(t, pause, time.Since(dropped))
+			require.True(t, fails(), "the queue would begin anew")
+			dropped = time.Now()
+			pause *= 2
+		}
+		time.Sleep(time.Minute)
+		require.False(t, fails(), "as on stock, the queue begins anew after an event")
+		dropped = time.Now()
+		require.Equal(t, "ns/owner", <-queue)
+		require.Equal(t, pause, time.Since(dropped), "since the last failure")
+		require.True(t, fails())
+		failed := time.Now()
+		require.Equal(t, "ns/owner", <-queue)
+		require.Equal(t, min(failed.Sub(began)+comebackAfter, longestPause), time.Since(failed), "the event's try does not count")
+		require.True(t, fails())
+
+		require.NoError(t, store.EnsureReady(owner))
+		store.Recorded(owner, deploymentStatus)
+		time.Sleep(2 * longestPause)
+		require.Empty(t, queue, "nothing fails any more")
+		synctest.Wait()
+		require.Empty(t, store.comebacks)
+	})
+}
+
+// Each try that an event causes doubles a queue's delay. An owner of which writes fail comes back when it has not been tried for as long as they have failed, and some seconds; where only the
+// queue has it tried, that is never.
+func TestAnOwnerDoesNotWaitForWhatEventsHaveDoneToItsQueue(t *testing.T) {
+	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+	for controller, comes := range map[string]bool{daemonSetStore: true, statefulSetStore: true, deploymentStore: true, "replicaset": true, replicationControllerStore: true, "job": true,
+		autoscaler: false, cronJob: false, "resourcequota": false} {
+		t.Run(controller, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newStore(rvtracker.New(rvtracker.Options{}), controller, nil)
+				store.ctx = t.Context()
+				queue := make(chan string, 1)
+				store.OnReady(func(key string) { queue <- key })
+				status := transport.Write{Method: http.MethodPut, Resource: schema.GroupResource{Resource: "owners"}, Subresource: "status"}
+				fails := func() time.Time {
+					require.NoError(t, store.EnsureReady(owner))
+					store.Failed(owner, status)
+					return time.Now()
+				}
+				began := fails()
+				for range 14 {
+					time.Sleep(time.Second)
+					fails()
+				}
+				last := time.Now()
+				if !comes {
+					time.Sleep(2 * longestPause)
+					require.Empty(t, queue)
+					return
+				}
+				// The events are over. The queue would have it tried after 82 s, then after 164 s.
+				require.Equal(t, "ns/owner", <-queue)
+				require.LessOrEqual(t, time.Since(last), last.Sub(began)+comebackAfter)
+				last = fails()
+				require.Equal(t, "ns/owner", <-queue)
+				require.Equal(t, last.Sub(began)+comebackAfter, time.Since(last))
+
+				require.NoError(t, store.EnsureReady(owner))
+				store.Recorded(owner, status)
+				require.NoError(t, store.EnsureReady(owner))
+				time.Sleep(longestPause)
+				require.Empty(t, queue, "nothing fails any more")
+
+				for try := range 15 {
+					fails()
+					time.Sleep(statusRetry << try)
+					require.Empty(t, queue, "the queue has it tried")
+				}
+			})
+		})
+	}
+}
+
+// An owner that is deleted does not come back.
+func TestAnOwnerThatComesBackIsDeleted(t *testing.T) {
+	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(rvtracker.New(rvtracker.Options{}), deploymentStore, nil)
+		store.ctx = t.Context()
+		store.OnReady(func(key string) { t.Error("woken though it is gone:", key) })
+		for range givenUpAfter {
+			require.NoError(t, store.EnsureReady(owner))
+			store.Failed(owner, deploymentStatus)
+			store.Leaves("ns/owner")
+		}
+		require.Len(t, store.comebacks, 1)
+		store.Clear(owner, "")
+		require.Empty(t, store.comebacks)
+		time.Sleep(2 * longestPause)
+	})
+}
