@@ -61,14 +61,13 @@ func (s *Store) comeBackFailing(owner types.NamespacedName) {
 	}
 	c.after = s.refusals.comeback(owner)
 	s.comeBack(c, func() {
-		fails := s.refusals.open(owner)
 		s.mu.Lock()
 		waits := s.comebacks[owner] == c // Else it is gone.
-		if waits && !fails {
+		if waits {
 			delete(s.comebacks, owner)
 		}
 		s.mu.Unlock()
-		if waits && fails {
+		if waits && s.refusals.open(owner) {
 			s.wakeAction(owner)
 		}
 	})

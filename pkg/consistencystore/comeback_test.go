@@ -102,6 +102,8 @@ func TestAnOwnerDoesNotWaitForWhatEventsHaveDoneToItsQueue(t *testing.T) {
 				last = fails()
 				require.Equal(t, "ns/owner", <-queue)
 				require.Equal(t, last.Sub(began)+comebackAfter, time.Since(last))
+				synctest.Wait()
+				require.Empty(t, store.comebacks, "nothing is kept of it until it fails again")
 
 				require.NoError(t, store.EnsureReady(owner))
 				store.Recorded(owner, status)

@@ -383,8 +383,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "dropped", Protection: "a Deployment that its queue has given up is tried again, more and more seldom, though nothing changes", File: "pkg/consistencystore/comeback.go",
-			Old: "if waits && fails {",
-			New: "if waits && fails && false {",
+			Old: "if waits && s.refusals.open(owner) {",
+			New: "if waits && s.refusals.open(owner) && false {",
 		},
 		Package: "test/composition", Test: "TestADeploymentThatItsQueueDrops",
 	},
