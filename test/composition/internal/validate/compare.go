@@ -103,10 +103,11 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 		}
 		for what, n := range ours.Requests[owner] {
 			own, of := n, ""
-			allowed := stock.Requests[owner][what]*5/4 + moreRequests
+			more := moreRequests
 			if ended(ours.Undone[owner]) && !ended(stock.Undone[owner]) {
-				allowed += leftToDo
+				more += leftToDo
 			}
+			allowed := stock.Requests[owner][what]*5/4 + more
 			switch reads := s.Owners[i].Reads(); what {
 			case "patch pods/status":
 				allowed += stock.Requests[owner][what] * doublings(s, schedule.FailWrites, reads[0], evictionRetry)
@@ -146,7 +147,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 			}
 			if n > allowed && slices.Contains(podWrites, what) && s.HasFor(schedule.FailWrites, "pods") {
 				// Of a rollout chance decides whether a creation or a deletion is due when writes of pods begin to fail, and of an eviction whether its patch has been made.
-				n, allowed = ours.times(owner, podWrites), stock.times(owner, podWrites)*5/4+moreRequests
+				n, allowed = ours.times(owner, podWrites), stock.times(owner, podWrites)*5/4+more
 				of = fmt.Sprintf("; of all writes of pods %d, stock %d", n, stock.times(owner, podWrites))
 				if s.Evicts() {
 					allowed += stock.times(owner, evictionWrites) * doublings(s, schedule.FailWrites, "pods", evictionRetry)
