@@ -9,6 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// queueDelay is what a controller's queue waits after a failure, and so many before it.
+func queueDelay(failures int) time.Duration { return min(statusRetry<<min(failures, 20), longestPause) }
+
 // comeback is of who comes back by itself after a failure: after so long, and each further time after twice as long, up to longestPause. The store's mu
 // guards it.
 type comeback struct {

@@ -287,7 +287,7 @@ func (s *Store) fails(key string) {
 	}
 	f.at = time.Now()
 	if first && !f.due.After(f.at) { // What is due stays so, as on the queue.
-		f.due = f.at.Add(min(statusRetry<<min(f.tries-1, 20), longestPause))
+		f.due = f.at.Add(queueDelay(f.tries - 1))
 	}
 	spared := f.spared
 	if spared == nil {

@@ -171,19 +171,16 @@ func (r *refusals) dropped(owner types.NamespacedName) (is, caused bool) {
 	return is, caused
 }
 
-// delay is what a queue would wait before it tries the owner again.
-func (of *refusal) delay() time.Duration { return min(statusRetry<<min(of.tries, 20), longestPause) }
-
 // overdue reports whether a queue's delay for the owner is far longer than its writes have failed: each try doubles it, also one that an event causes.
 func (r *refusals) overdue(owner types.NamespacedName) (is bool) {
-	r.with(owner, func(of *refusal) { is = of.failed && of.delay() > 2*of.at.Sub(of.from)+comebackAfter })
+	r.with(owner, func(of *refusal) { is = of.failed && queueDelay(of.since) > 2*of.at.Sub(of.from)+comebackAfter })
 	return is
 }
 
 // comeback is after how long without a try the owner, of which writes fail, comes back: as long as they have failed, and no later than a queue would have it tried, had it not
 // given it up.
 func (r *refusals) comeback(owner types.NamespacedName) (after time.Duration) {
-	r.with(owner, func(of *refusal) { after = min(of.at.Sub(of.from)+comebackAfter, of.delay()) })
+	r.with(owner, func(of *refusal) { after = min(of.at.Sub(of.from)+comebackAfter, queueDelay(of.tries)) })
 	return after
 }
 

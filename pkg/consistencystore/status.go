@@ -29,7 +29,7 @@ func (s *Store) retryStatus(owner types.NamespacedName) {
 	tries := s.statuses[owner]
 	if tries == nil {
 		// Before the action waited the queue may have had it tried.
-		tries = &comeback{after: min(statusRetry<<min(s.refusals.failures(owner), 20), longestPause)}
+		tries = &comeback{after: queueDelay(s.refusals.failures(owner))}
 		s.statuses[owner] = tries
 	}
 	s.comeBack(tries, func() {

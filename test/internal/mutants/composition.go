@@ -143,7 +143,7 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestRegressions/statuses-fail-beside-a-slow-proof.json", Mutant: Mutant{
 			Name: "status-backoff", Protection: "the tries of a status that fails do not begin anew when an action begins to wait", File: "pkg/consistencystore/status.go",
-			Old: "min(statusRetry<<min(s.refusals.failures(owner), 20), longestPause)",
+			Old: "queueDelay(s.refusals.failures(owner))",
 			New: "statusRetry",
 		}},
 		{Package: compositionTests, Test: "TestADaemonSetSurgesWhileADeletionWaits/ours", Mutant: Mutant{
