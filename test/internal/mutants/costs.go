@@ -9,7 +9,7 @@ import "slices"
 // controllers do.
 func Costs() []Mutant { return slices.Clone(costs) }
 
-const answered = "	resp.Body = io.NopCloser(bytes.NewReader(body))\n	if err := w.record("
+const answered = "	resp.Body = read\n	if err := w.record("
 
 var costs = []Mutant{
 	{
