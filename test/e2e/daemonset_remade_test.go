@@ -47,7 +47,7 @@ var _ = describe(scenario{
 		hold := r.inject(faultproxy.Target{Resource: truth.DaemonSets}, faultproxy.Hold{})
 		gomega.Expect(sets.Delete(ctx, name, metav1.DeleteOptions{})).To(gomega.Succeed())
 		second := create(ctx, r, workload.DaemonSet(name))
-		r.turnUnready(ctx, first)
+		r.turnReady(ctx, first, corev1.ConditionFalse)
 		r.eventually(ctx, "the status of the first to be refused", func() (bool, error) {
 			events, err := r.Audit()
 			for _, e := range events {
@@ -72,8 +72,8 @@ var _ = describe(scenario{
 	},
 })
 
-// turnUnready has one of a DaemonSet's pods turn unready, as its kubelet does.
-func (r *run) turnUnready(ctx context.Context, set types.UID) {
+// turnReady has one of a DaemonSet's pods turn ready or unready, as its kubelet does.
+func (r *run) turnReady(ctx context.Context, set types.UID, ready corev1.ConditionStatus) {
 	ginkgo.GinkgoHelper()
 	for _, e := range r.Truth.At(truth.Pods, truth.Latest) {
 		pod := e.Object.(*corev1.Pod)
@@ -81,7 +81,7 @@ func (r *run) turnUnready(ctx context.Context, set types.UID) {
 			continue
 		}
 		_, err := r.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType,
-			fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, corev1.ConditionFalse), metav1.PatchOptions{}, "status")
+			fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, ready), metav1.PatchOptions{}, "status")
 		gomega.Expect(err).NotTo(gomega.HaveOccurred())
 		return
 	}

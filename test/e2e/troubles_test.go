@@ -109,26 +109,33 @@ func (r *run) admission(ctx context.Context, hooks *webhook.Server) error {
 			return err
 		}
 	}
-	rules := []admissionv1.NamedRuleWithOperations{{RuleWithOperations: podsCreated()[0]}}
+	_, err := r.denies(ctx, "policy", *inTrouble("policy"), podsCreated()[0])
+	return err
+}
+
+// denies has a policy refuse what the rule says in the namespaces that are selected. An apiserver takes notice of it, and of its removal, some time later.
+func (r *run) denies(ctx context.Context, name string, namespaces metav1.LabelSelector, rule admissionv1.RuleWithOperations) (remove func(context.Context) error, err error) {
+	client := r.Client.AdmissionregistrationV1()
 	if _, err := client.ValidatingAdmissionPolicies().Create(ctx, &admissionv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "policy"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			FailurePolicy:    new(admissionv1.Fail),
-			MatchConstraints: &admissionv1.MatchResources{ResourceRules: rules},
-			Validations:      []admissionv1.Validation{{Expression: "false", Message: "no pods here"}},
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: rule}}},
+			Validations:      []admissionv1.Validation{{Expression: "false", Message: "not here"}},
 		},
-	}, options); err != nil {
-		return err
+	}, metav1.CreateOptions{}); err != nil {
+		return nil, err
 	}
-	_, err := client.ValidatingAdmissionPolicyBindings().Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "policy"},
+	bindings := client.ValidatingAdmissionPolicyBindings()
+	_, err = bindings.Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName:        "policy",
+			PolicyName:        name,
 			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
-			MatchResources:    &admissionv1.MatchResources{NamespaceSelector: inTrouble("policy")},
+			MatchResources:    &admissionv1.MatchResources{NamespaceSelector: &namespaces},
 		},
-	}, options)
-	return err
+	}, metav1.CreateOptions{})
+	return func(ctx context.Context) error { return bindings.Delete(ctx, name, metav1.DeleteOptions{}) }, err
 }
 
 func podsCreated() []admissionv1.RuleWithOperations {

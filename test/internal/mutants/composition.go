@@ -224,6 +224,7 @@ func composition() []Tested {
 			New: "	if o.wrote != nil && false {",
 		}},
 		{Mutant: mustFind("withheld"), Package: "pkg/consistencystore", Test: "TestReconcilesGoOnThoughAnOwnWriteIsNotSeen"},
+		{Mutant: mustFind("overdue"), Package: compositionTests, Test: "TestEventsWhileWritesFail"},
 		{Mutant: mustFind("successor"), Package: compositionTests, Test: "TestTheStatusOfAPredecessorIsNotWritten"},
 		{Mutant: mustFind("available"), Package: compositionTests, Test: "TestDaemonSetRollsAsItsPodsBecomeAvailable/surge,_and_a_new_leader"},
 		{Package: compositionTests, Test: "TestDaemonSetOfManyRollsBehindLateEvents/a_node_changes_every_2s", Mutant: Mutant{

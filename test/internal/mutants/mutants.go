@@ -344,6 +344,11 @@ func (v version) compare(w version) int {
 		New: "		_ = s.wakeWhenAvailable",
 	},
 	{
+		Name: "overdue", Protection: "an owner of which writes fail does not wait for what events have done to its queue's delay", File: "pkg/consistencystore/refused.go",
+		Old: "if s.backsOff() && s.refusals.overdue(owner) {",
+		New: "if s.backsOff() && s.refusals.overdue(owner) && false {",
+	},
+	{
 		Name: "leader-fence", Protection: "no write is sent once the leader lease has run out", File: "pkg/transport/client.go",
 		Old: "			next = leaderOnly{next, at, *lease}",
 		New: "			_ = leaderOnly{next, at, *lease}",

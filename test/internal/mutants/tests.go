@@ -390,14 +390,6 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
-			Name: "overdue", Protection: "an owner of which writes fail does not wait for what events have done to its queue's delay", File: "pkg/consistencystore/refused.go",
-			Old: "if s.backsOff() && s.refusals.overdue(owner) {",
-			New: "if s.backsOff() && s.refusals.overdue(owner) && false {",
-		},
-		Package: "test/composition", Test: "TestEventsWhileWritesFail",
-	},
-	{
-		Mutant: Mutant{
 			Name: "listed-proven", Protection: "an action that another reconcile has proven is not listed as waiting", File: "pkg/consistencystore/waits.go",
 			Old: "if h.action != nil && h.action.forgotten {",
 			New: "if h.action != nil && h.action.forgotten && false {",
