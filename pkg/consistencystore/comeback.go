@@ -46,10 +46,14 @@ func (s *Store) comeBack(c *comeback, back func()) {
 	}()
 }
 
-// backsOff reports whether each failure of an owner doubles its delay on the controller's queue, and nothing else has it tried again after a while.
+// backsOff reports whether a failure of an owner may leave it on the controller's queue for longer than a minute: those of Jobs and autoscalers may not, and CronJobs have times of
+// their own.
 func (s *Store) backsOff() bool {
-	_, is := kinds[s.name]
-	return is && s.name != autoscaler && s.name != cronJob
+	switch s.name {
+	case daemonSetStore, statefulSetStore, deploymentStore, replicaSetStore, replicationControllerStore:
+		return true
+	}
+	return false
 }
 
 // comeBackFailing has an owner of which writes fail come back when it has not been tried for long enough. On stock a fault of a minute can leave a status wrong for a quarter of an

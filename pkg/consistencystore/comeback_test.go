@@ -71,8 +71,8 @@ func TestAnOwnerThatItsQueueDropsComesBack(t *testing.T) {
 // queue has it tried, that is never.
 func TestAnOwnerDoesNotWaitForWhatEventsHaveDoneToItsQueue(t *testing.T) {
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
-	for controller, comes := range map[string]bool{daemonSetStore: true, statefulSetStore: true, deploymentStore: true, "replicaset": true, replicationControllerStore: true, "job": true,
-		autoscaler: false, cronJob: false, "resourcequota": false} {
+	for controller, comes := range map[string]bool{daemonSetStore: true, statefulSetStore: true, deploymentStore: true, replicaSetStore: true, replicationControllerStore: true,
+		"job": false, autoscaler: false, cronJob: false, "resourcequota": false} {
 		t.Run(controller, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newStore(rvtracker.New(rvtracker.Options{}), controller, nil)

@@ -29,7 +29,7 @@ var kinds = map[string]schema.GroupVersionKind{
 	deploymentStore:            {Group: "apps", Version: "v1", Kind: "Deployment"},
 	autoscaler:                 {Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
 	"job":                      {Group: "batch", Version: "v1", Kind: "Job"},
-	"replicaset":               {Group: "apps", Version: "v1", Kind: "ReplicaSet"},
+	replicaSetStore:            {Group: "apps", Version: "v1", Kind: "ReplicaSet"},
 	replicationControllerStore: {Version: "v1", Kind: "ReplicationController"},
 	statefulSetStore:           {Group: "apps", Version: "v1", Kind: "StatefulSet"},
 }

@@ -20,8 +20,11 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
-// replicationControllerStore is the controller of ReplicationControllers.
-const replicationControllerStore = "replicationcontroller"
+// The controllers of ReplicaSets and of ReplicationControllers.
+const (
+	replicaSetStore            = "replicaset"
+	replicationControllerStore = "replicationcontroller"
+)
 
 // goesOn has, by controller, the resource of which upstream's reconciles wait for no own write: DaemonSets and StatefulSets not for their revisions, Deployments and
 // ReplicationControllers not for themselves. A reconcile that waited for these would hold up the repair of pods for as long as their events are late. So it goes on,
