@@ -4,6 +4,7 @@
 package composition
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -68,4 +69,17 @@ func TestEventsWhileWritesFail(t *testing.T) {
 			require.LessOrEqual(t, ours.Requests[owner][tries], stock.Requests[owner][tries]+5)
 		})
 	}
+}
+
+// A DaemonSet's status is refused for four minutes, in which proofs of revisions are slow. Neither the wait for a proof that another reconcile has had, nor a new wait, has the status
+// tried again and again. Ours is right when writes succeed again, stock's is not by the end, so the comparison of the history allows for more tries than these.
+func TestAStatusIsRefusedBesideASlowProof(t *testing.T) {
+	s, err := schedule.Load(filepath.Join(regressions, "statuses-fail-beside-a-slow-proof.json"))
+	require.NoError(t, err)
+	stock, ours := both(t, s)
+	owner, tries := validate.Owners(s)[0], "update daemonsets/status"
+	require.LessOrEqual(t, ours.Requests[owner][tries], stock.Requests[owner][tries]*5/4+10)
+	last := func(r validate.Record) validate.Span { return r.Untold[owner][len(r.Untold[owner])-1] }
+	require.True(t, last(stock).Open)
+	require.False(t, last(ours).Open)
 }

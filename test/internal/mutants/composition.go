@@ -136,12 +136,12 @@ func composition() []Tested {
 			Old: "	if s.statuses == nil || ",
 			New: "	if true || s.statuses == nil || ",
 		}},
-		{Package: compositionTests, Test: "TestRegressions/statuses-fail-beside-a-slow-proof.json", Mutant: Mutant{
+		{Package: compositionTests, Test: "TestAStatusIsRefusedBesideASlowProof", Mutant: Mutant{
 			Name: "status-proven", Protection: "a status is left to its queue once the action that waited beside it is proven", File: "pkg/consistencystore/status.go",
 			Old: "	return r != nil && !r.forgotten\n",
 			New: "	return r != nil\n",
 		}},
-		{Package: compositionTests, Test: "TestRegressions/statuses-fail-beside-a-slow-proof.json", Mutant: Mutant{
+		{Package: compositionTests, Test: "TestAStatusIsRefusedBesideASlowProof", Mutant: Mutant{
 			Name: "status-backoff", Protection: "the tries of a status that fails do not begin anew when an action begins to wait", File: "pkg/consistencystore/status.go",
 			Old: "queueDelay(s.refusals.failures(owner))",
 			New: "statusRetry",
