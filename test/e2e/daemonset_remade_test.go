@@ -47,7 +47,7 @@ var _ = describe(scenario{
 		hold := r.inject(faultproxy.Target{Resource: truth.DaemonSets}, faultproxy.Hold{})
 		gomega.Expect(sets.Delete(ctx, name, metav1.DeleteOptions{})).To(gomega.Succeed())
 		second := create(ctx, r, workload.DaemonSet(name))
-		r.turnReady(ctx, first, corev1.ConditionFalse)
+		r.turnUnready(ctx, first)
 		r.eventually(ctx, "the status of the first to be refused", func() (bool, error) {
 			events, err := r.Audit()
 			for _, e := range events {
@@ -72,18 +72,32 @@ var _ = describe(scenario{
 	},
 })
 
-// turnReady has one of a DaemonSet's pods turn ready or unready, as its kubelet does.
-func (r *run) turnReady(ctx context.Context, set types.UID, ready corev1.ConditionStatus) {
+// turnUnready has one of a DaemonSet's pods turn unready, as its kubelet does.
+func (r *run) turnUnready(ctx context.Context, set types.UID) {
 	ginkgo.GinkgoHelper()
-	for _, e := range r.Truth.At(truth.Pods, truth.Latest) {
-		pod := e.Object.(*corev1.Pod)
-		if oracle.DaemonSetOf(pod) != set || pod.DeletionTimestamp != nil {
-			continue
+	r.eventually(ctx, "a pod to turn unready", func() (bool, error) {
+		pods := r.podsOf(set)
+		if len(pods) == 0 {
+			return false, nil
 		}
-		_, err := r.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType,
-			fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, ready), metav1.PatchOptions{}, "status")
-		gomega.Expect(err).NotTo(gomega.HaveOccurred())
-		return
+		err := r.setReady(ctx, pods[0], corev1.ConditionFalse)
+		return err == nil, ignoreNotFound(err)
+	})
+}
+
+// podsOf are the pods of a DaemonSet that are not being deleted.
+func (r *run) podsOf(set types.UID) (pods []*corev1.Pod) {
+	for _, e := range r.Truth.At(truth.Pods, truth.Latest) {
+		if pod := e.Object.(*corev1.Pod); oracle.DaemonSetOf(pod) == set && pod.DeletionTimestamp == nil {
+			pods = append(pods, pod)
+		}
 	}
-	ginkgo.Fail("the DaemonSet has no pod")
+	return pods
+}
+
+// setReady says whether a pod is ready, as its kubelet does.
+func (r *run) setReady(ctx context.Context, pod *corev1.Pod, ready corev1.ConditionStatus) error {
+	_, err := r.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType,
+		fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, ready), metav1.PatchOptions{}, "status")
+	return err
 }

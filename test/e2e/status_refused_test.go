@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/oracle"
@@ -26,10 +28,12 @@ import (
 const (
 	refusingNodes = 3
 	// eventsLast is for how long pods change while the status is refused, every eventsEvery.
-	eventsLast, eventsEvery = 15 * time.Second, 500 * time.Millisecond
-	// enoughTries are so many that a queue waits for minutes after them.
-	enoughTries = 17
-	// comesBack is how much longer than its status was refused, and events came, an owner is not tried at most, and what a slow machine adds.
+	eventsLast, eventsEvery = 8 * time.Second, 250 * time.Millisecond
+	// enoughRefusals are so many that a queue waits for a quarter of an hour after the last: two for each try.
+	enoughRefusals = 40
+	// longDelay is longer than any delay of a queue that is not far longer than this scenario.
+	longDelay = 85 * time.Second
+	// comesBack is after how long, besides the time for which its status was refused, an owner is tried again at the latest, and what a slow machine adds.
 	comesBack = 10*time.Second + 15*time.Second
 
 	ruleStatusLeft = "status wrong long after it can be written"
@@ -56,18 +60,28 @@ var _ = describe(scenario{
 		r.eventually(ctx, "the status to be refused", func() (bool, error) { return r.statusRefused(ctx, name) })
 		refused := time.Now()
 		setImage(ctx, r, name, nextImage)
-		for i := 0; time.Since(refused) < eventsLast || r.refusals(name) < enoughTries; i++ {
-			r.turnReady(ctx, ds, []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionTrue}[i%2])
+		for n := 0; time.Since(refused) < eventsLast || n < enoughRefusals; n, _ = r.refusals(name) {
+			r.turnUnready(ctx, ds)
+			r.passes(ctx, "the next event", time.Now(), eventsEvery)
+			r.turnReady(ctx, ds)
 			r.passes(ctx, "the next event", time.Now(), eventsEvery)
 		}
+		quiet, last := time.Now(), time.Time{}
+		// A queue keeps the earliest of several times: there may be one left that was short. The one after that is not.
+		_ = rig.Wait(ctx, longDelay, "the next try", func() (bool, error) {
+			_, last = r.refusals(name)
+			return last.After(quiet), nil
+		})
 		gomega.Expect(remove(ctx)).To(gomega.Succeed())
 		r.eventually(ctx, "the status to be accepted", func() (bool, error) {
 			is, err := r.statusRefused(ctx, name)
 			return !is, err
 		})
 		accepted := time.Now()
-		r.figure("V statuses refused", "%d times in %v", r.refusals(name), rounded(accepted.Sub(refused)))
-		if err := rig.Wait(ctx, accepted.Sub(refused)+comesBack, "the status", func() (bool, error) { return done() == nil, nil }); err != nil {
+		n, last := r.refusals(name)
+		r.figure("V statuses refused", "%d times in %v", n, rounded(accepted.Sub(refused)))
+		due := last.Add(last.Sub(refused) + comesBack)
+		if err := rig.Wait(ctx, max(time.Until(due), time.Second), "the status", func() (bool, error) { return done() == nil, nil }); err != nil {
 			r.violate(oracle.Violation{Oracle: "L", Rule: ruleStatusLeft, Object: name, Time: time.Now(), Detail: fmt.Sprintf("%v after it was accepted again: %v", rounded(time.Since(accepted)), done())})
 			patchSpec(ctx, r, name, `{"spec":{"revisionHistoryLimit":5}}`) // Anything that has it looked at.
 		} else {
@@ -76,6 +90,21 @@ var _ = describe(scenario{
 		r.converges(ctx, "after the rolling update", stepLimit, done)
 	},
 })
+
+// turnReady has all of a DaemonSet's pods turn ready, as their kubelets do, so that no more events come.
+func (r *run) turnReady(ctx context.Context, set types.UID) {
+	r.eventually(ctx, "all pods to be ready", func() (bool, error) {
+		ready := 0
+		for _, pod := range r.podsOf(set) {
+			if podutil.IsPodReady(pod) {
+				ready++
+			} else if err := r.setReady(ctx, pod, corev1.ConditionTrue); err != nil && !apierrors.IsNotFound(err) {
+				return false, err
+			}
+		}
+		return ready == refusingNodes, nil
+	})
+}
 
 // statusRefused reports whether the server would refuse the status of a DaemonSet.
 func (r *run) statusRefused(ctx context.Context, name string) (bool, error) {
@@ -87,15 +116,18 @@ func (r *run) statusRefused(ctx context.Context, name string) (bool, error) {
 	return false, err
 }
 
-// refusals is how many times the status of a DaemonSet was refused to its controller.
-func (r *run) refusals(name string) (n int) {
+// refusals is how many times the status of a DaemonSet was refused to its controller, and when it was last.
+func (r *run) refusals(name string) (n int, last time.Time) {
 	events, err := r.Audit()
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	for _, e := range events {
 		if e.ObjectRef.Resource == truth.DaemonSets.Resource && e.ObjectRef.Name == name && e.ObjectRef.Subresource == "status" && e.ServiceAccount() == oracle.DaemonSetController &&
 			e.ResponseStatus.Code >= http.StatusBadRequest && e.ResponseStatus.Code != http.StatusConflict {
 			n++
+			if at := e.RequestReceivedTimestamp; at.After(last) {
+				last = at
+			}
 		}
 	}
-	return n
+	return n, last
 }
