@@ -341,6 +341,7 @@ func sentIn(req *http.Request) (*answer, error) {
 	}
 	defer body.Close()
 	read, err := readBody(body, req.ContentLength)
+	//lint:ignore SA5001 there is a body after an error, too, with what was read
 	defer read.Close()
 	if err != nil {
 		return nil, err
