@@ -16,6 +16,7 @@ func queueDelay(failures int) time.Duration { return min(statusRetry<<min(failur
 // guards it.
 type comeback struct {
 	after   time.Duration // the next
+	from    time.Time     // of the first failure, if that is what a new one is told by
 	at      time.Time     // of the last failure, also one that something else has caused
 	pending bool
 }
@@ -61,9 +62,11 @@ func (s *Store) backsOff() bool {
 func (s *Store) comeBackFailing(owner types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var from time.Time
+	s.refusals.with(owner, func(of *refusal) { from = of.from })
 	c := s.comebacks[owner]
-	if c == nil {
-		c = &comeback{}
+	if c == nil || !c.from.Equal(from) { // What is pending since before a write succeeded may be due long after these.
+		c = &comeback{from: from}
 		s.comebacks[owner] = c
 	}
 	c.after = s.refusals.comeback(owner)

@@ -121,6 +121,34 @@ func TestAnOwnerDoesNotWaitForWhatEventsHaveDoneToItsQueue(t *testing.T) {
 	}
 }
 
+// Writes that fail anew, after some have succeeded, do not wait for as long as those before.
+func TestAnOwnerThatFailsAnewComesBackAsSoon(t *testing.T) {
+	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(rvtracker.New(rvtracker.Options{}), deploymentStore, nil)
+		store.ctx = t.Context()
+		queue := make(chan string, 1)
+		store.OnReady(func(key string) { queue <- key })
+		fails := func(every time.Duration) (began time.Time) {
+			began = time.Now()
+			for range 19 {
+				require.NoError(t, store.EnsureReady(owner))
+				store.Failed(owner, deploymentStatus)
+				time.Sleep(every)
+			}
+			return began
+		}
+		fails(8 * time.Second)
+		require.NoError(t, store.EnsureReady(owner))
+		store.Recorded(owner, deploymentStatus)
+		require.NoError(t, store.EnsureReady(owner))
+
+		began := fails(time.Second)
+		require.Equal(t, "ns/owner", <-queue)
+		require.LessOrEqual(t, time.Since(began), 2*19*time.Second+comebackAfter)
+	})
+}
+
 // An owner that is deleted does not come back.
 func TestAnOwnerThatComesBackIsDeleted(t *testing.T) {
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
