@@ -31,7 +31,7 @@ const (
 	eventsLast, eventsEvery = 8 * time.Second, 250 * time.Millisecond
 	// enoughRefusals are so many that a queue waits for a quarter of an hour after the last: two for each try.
 	enoughRefusals = 40
-	// longDelay is longer than any delay of a queue that is not far longer than this scenario.
+	// longDelay is longer than a queue's delay of 82 s. The next longer one is 164 s.
 	longDelay = 85 * time.Second
 	// comesBack is after how long, besides the time for which its status was refused, an owner is tried again at the latest, and what a slow machine adds.
 	comesBack = 10*time.Second + 15*time.Second
