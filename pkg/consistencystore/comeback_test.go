@@ -167,3 +167,34 @@ func TestAnOwnerThatComesBackIsDeleted(t *testing.T) {
 		time.Sleep(2 * longestPause)
 	})
 }
+
+// A queue counts all reconciles that failed: a revision that could not be made leaves its delay to the status that cannot be written once it is.
+func TestAnOwnerComesBackWhoseQueueCountsOtherFailures(t *testing.T) {
+	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(rvtracker.New(rvtracker.Options{}), daemonSetStore, nil)
+		store.ctx = t.Context()
+		queue := make(chan string, 1)
+		store.OnReady(func(key string) { queue <- key })
+		revision := transport.Write{Method: http.MethodPost, Resource: schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}}
+		status := transport.Write{Method: http.MethodPut, Resource: schema.GroupResource{Group: "apps", Resource: "daemonsets"}, Subresource: "status"}
+		for try := range 17 { // As the queue has it.
+			require.NoError(t, store.EnsureReady(owner))
+			store.Failed(owner, revision)
+			time.Sleep(statusRetry << try)
+		}
+		for len(queue) > 0 {
+			<-queue
+		}
+		require.NoError(t, store.EnsureReady(owner))
+		store.Recorded(owner, revision)
+		store.Failed(owner, status)
+		for range 3 {
+			failed := time.Now()
+			require.Equal(t, "ns/owner", <-queue)
+			require.LessOrEqual(t, time.Since(failed), time.Minute, "the queue would have it tried after 11 min")
+			require.NoError(t, store.EnsureReady(owner))
+			store.Failed(owner, status)
+		}
+	})
+}

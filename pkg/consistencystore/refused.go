@@ -53,6 +53,7 @@ type refusal struct {
 	at     time.Time       // when the last one did
 	tries  int             // reconciles in a row with a write that failed, before the last one; those that did no more than put an action off do not count
 	since  int             // of these tries, those since a write as that which failed last has succeeded
+	queued int             // tries, and reconciles whose failed write was made after all: what the queue counts
 	began  time.Time       // the last one
 	failed bool            // it has had a write that failed
 	asked  bool            // it has put an action off
@@ -122,10 +123,12 @@ func (r *refusals) begin(owner types.NamespacedName) {
 	r.with(owner, func(of *refusal) {
 		r.reconciles++
 		switch {
-		case of.failed && of.mended:
 		case of.failed:
-			of.tries++
-			of.since++
+			of.queued++
+			if !of.mended {
+				of.tries++
+				of.since++
+			}
 		case !of.asked || of.mended || time.Since(of.at) >= 2*longestPause:
 			r.remove(owner)
 			return
@@ -167,20 +170,20 @@ func (r *refusals) wakes(owner types.NamespacedName) {
 
 // dropped reports whether writes of the owner have failed in so many reconciles in a row that a queue that gives up drops it, and whether the store has caused the last one.
 func (r *refusals) dropped(owner types.NamespacedName) (is, caused bool) {
-	r.with(owner, func(of *refusal) { is, caused = of.failed && of.tries >= givenUpAfter-1, of.caused })
+	r.with(owner, func(of *refusal) { is, caused = of.failed && of.queued >= givenUpAfter-1, of.caused })
 	return is, caused
 }
 
 // overdue reports whether a queue's delay for the owner is far longer than its writes have failed: each try doubles it, also one that an event causes.
 func (r *refusals) overdue(owner types.NamespacedName) (is bool) {
-	r.with(owner, func(of *refusal) { is = of.failed && queueDelay(of.since) > 2*of.at.Sub(of.from)+comebackAfter })
+	r.with(owner, func(of *refusal) { is = of.failed && queueDelay(of.queued) > 2*of.at.Sub(of.from)+comebackAfter })
 	return is
 }
 
 // comeback is after how long without a try the owner, of which writes fail, comes back: as long as they have failed, and no later than a queue would have it tried, had it not
 // given it up.
 func (r *refusals) comeback(owner types.NamespacedName) (after time.Duration) {
-	r.with(owner, func(of *refusal) { after = min(of.at.Sub(of.from)+comebackAfter, queueDelay(of.tries)) })
+	r.with(owner, func(of *refusal) { after = min(of.at.Sub(of.from)+comebackAfter, queueDelay(of.queued)) })
 	return after
 }
 

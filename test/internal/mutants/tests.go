@@ -375,8 +375,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "given-up", Protection: "a Deployment that its queue has given up is tried once each time that an action of it wakes it in vain", File: "pkg/consistencystore/refused.go",
-			Old: "of.failed && of.tries >= givenUpAfter-1, of.caused",
-			New: "of.failed && of.tries >= givenUpAfter-1, false",
+			Old: "of.failed && of.queued >= givenUpAfter-1, of.caused",
+			New: "of.failed && of.queued >= givenUpAfter-1, false",
 		},
 		Package: "test/composition", Test: "TestWritesFailWhileADeletionWaits",
 	},

@@ -63,7 +63,6 @@ const (
 // What kube-controller-manager's flags are by default.
 const (
 	qps, burst   = 20, 30
-	workers      = 5
 	resync       = 12 * time.Hour
 	nodePass     = 5 * time.Second
 	startupGrace = time.Minute
@@ -76,6 +75,8 @@ const (
 	claimWorkers      = 50
 	largeCluster      = 50
 	unhealthyZone     = 0.55
+	// Workers is how many objects of a kind are reconciled at once.
+	Workers = 5
 	// Grace is for how long a node may be silent.
 	Grace = 50 * time.Second
 )
@@ -207,7 +208,7 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		if err != nil {
 			return nil, err
 		}
-		run = append(run, func(ctx context.Context) { namespaces.Run(ctx, 2*workers) })
+		run = append(run, func(ctx context.Context) { namespaces.Run(ctx, 2*Workers) })
 		m.parts = append(m.parts, namespaces)
 	}
 	if flags.Deployments {
@@ -219,7 +220,7 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		if err != nil {
 			return nil, fmt.Errorf("deployment controller: %w", err)
 		}
-		run = append(run, func(ctx context.Context) { deployments.Run(ctx, workers) })
+		run = append(run, func(ctx context.Context) { deployments.Run(ctx, Workers) })
 		m.parts = append(m.parts, deployments)
 	}
 	if flags.CronJobs {
@@ -231,7 +232,7 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		if err != nil {
 			return nil, fmt.Errorf("CronJob controller: %w", err)
 		}
-		run = append(run, func(ctx context.Context) { cronJobs.Run(ctx, workers) })
+		run = append(run, func(ctx context.Context) { cronJobs.Run(ctx, Workers) })
 		m.parts = append(m.parts, cronJobs)
 	}
 	if flags.Slices {
@@ -239,7 +240,7 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		if err != nil {
 			return nil, err
 		}
-		run = append(run, func(ctx context.Context) { slices.Run(ctx, workers) })
+		run = append(run, func(ctx context.Context) { slices.Run(ctx, Workers) })
 		m.parts = append(m.parts, slices)
 	}
 	for _, several := range []struct {
@@ -254,7 +255,7 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 			return nil, err
 		}
 		for _, c := range controllers {
-			run = append(run, func(ctx context.Context) { c.Run(ctx, workers) })
+			run = append(run, func(ctx context.Context) { c.Run(ctx, Workers) })
 			m.parts = append(m.parts, c)
 		}
 	}
@@ -278,7 +279,7 @@ func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Ma
 		if err != nil {
 			return nil, err
 		}
-		run = append(run, func(ctx context.Context) { scaling.Run(ctx, workers) })
+		run = append(run, func(ctx context.Context) { scaling.Run(ctx, Workers) })
 		m.parts = append(m.parts, scaling)
 	}
 	if flags.Volumes {
@@ -357,11 +358,11 @@ func build(ctx context.Context, builder clientbuilder.ControllerClientBuilder, f
 		return nil, nil, fmt.Errorf("taint eviction: %w", err)
 	}
 	return []controller{
-		func(ctx context.Context) { rs.Run(ctx, workers) },
-		func(ctx context.Context) { rc.Run(ctx, workers) },
+		func(ctx context.Context) { rs.Run(ctx, Workers) },
+		func(ctx context.Context) { rc.Run(ctx, Workers) },
 		func(ctx context.Context) { ds.Run(ctx, 2) },
-		func(ctx context.Context) { sts.Run(ctx, workers) },
-		func(ctx context.Context) { jobs.Run(ctx, workers) },
+		func(ctx context.Context) { sts.Run(ctx, Workers) },
+		func(ctx context.Context) { jobs.Run(ctx, Workers) },
 		nodes.Run,
 		taints.Run,
 	}, []any{rs, rc, ds, sts, jobs, nodes, taints}, nil

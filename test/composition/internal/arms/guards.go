@@ -78,8 +78,8 @@ func buildGuards(ctx context.Context, builder clientbuilder.ControllerClientBuil
 	}
 	return []controller{
 		gc.Run,
-		func(ctx context.Context) { budgets.Run(ctx, workers) },
-		func(ctx context.Context) { quotas.Run(ctx, workers) },
+		func(ctx context.Context) { budgets.Run(ctx, Workers) },
+		func(ctx context.Context) { quotas.Run(ctx, Workers) },
 		func(ctx context.Context) { quotas.Sync(ctx, model.Discover, quotaDiscovery) },
 	}, []any{gc, budgets, quotas}, nil
 }

@@ -24,15 +24,17 @@ type Faults struct {
 	mu  sync.Mutex
 	now []schedule.Step // under way
 	n   int
+	// flaky is how many writes of an owner there were while every Nth fails.
+	flaky map[model.Owner]int
 }
 
 // New returns none.
-func New(server *model.Server) *Faults { return &Faults{server: server} }
+func New(server *model.Server) *Faults { return &Faults{server: server, flaky: map[model.Owner]int{}} }
 
 // Do begins what a step says, and has after end it. It reports whether the step is a fault.
 func (f *Faults) Do(s schedule.Step, after func(time.Duration, func())) bool {
 	switch s.Action {
-	case schedule.Refuse, schedule.Ending, schedule.Webhook, schedule.FailWrites, schedule.TimeOut, schedule.Broken, schedule.Throttle, schedule.SlowWrites, schedule.SlowReads, schedule.LostAnswer, schedule.Unprovable:
+	case schedule.Refuse, schedule.Ending, schedule.Webhook, schedule.FailWrites, schedule.Flaky, schedule.TimeOut, schedule.Broken, schedule.Throttle, schedule.SlowWrites, schedule.SlowReads, schedule.LostAnswer, schedule.Unprovable:
 		f.mu.Lock()
 		f.now = append(f.now, s)
 		f.mu.Unlock()
@@ -43,6 +45,9 @@ func (f *Faults) Do(s schedule.Step, after func(time.Duration, func())) bool {
 				f.now = slices.Delete(f.now, i, i+1)
 			}
 		})
+	case schedule.Down:
+		f.server.Down(true)
+		after(s.For, func() { f.server.Down(false) })
 	case schedule.Hold:
 		f.server.Hold(byName(s.Target), true)
 		after(s.For, func() { f.server.Hold(byName(s.Target), false) })
@@ -89,7 +94,13 @@ func (f *Faults) Fate(r *model.Request) (fate model.Fate) {
 			}
 		case schedule.Webhook:
 			if createsFor(r, s.Target) {
-				fate.Refusal = webhookDown()
+				fate.Before, fate.Refusal = s.Delay, webhookDown()
+			}
+		case schedule.Flaky:
+			if hit && r.Write() {
+				if f.flaky[r.Owner]++; f.flaky[r.Owner]%s.N == 0 {
+					fate.Refusal = webhookDown()
+				}
 			}
 		case schedule.FailWrites:
 			if hit && r.Write() {

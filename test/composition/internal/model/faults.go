@@ -22,6 +22,23 @@ func (s *Server) Hold(r *Resource, held bool) {
 	}
 }
 
+// Down has nobody reach the server, and ends all watches, until it is over.
+func (s *Server) Down(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !on {
+		s.downs--
+		return
+	}
+	s.downs++
+	for _, st := range s.stores {
+		for w := range st.streams {
+			w.end = true
+			w.wake()
+		}
+	}
+}
+
 // Lag puts an apiserver that stands still before a resource, for who comes anew: until it is over, a watch that begins with all objects, and a list that is
 // content with any version, bring what there was when it began. Open watches go on, and the prover's requests, which are consistent.
 func (s *Server) Lag(r *Resource, on bool) {

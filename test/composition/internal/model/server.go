@@ -46,6 +46,7 @@ type Server struct {
 	Changed func(truth Truth, r *Resource, old, now Object)
 
 	mu     sync.Mutex
+	downs  int // steps under way in which nobody reaches it
 	rv     int64
 	n      int
 	stores map[*Resource]*store
@@ -111,6 +112,9 @@ func (s *Server) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	body, err := s.serve(ctx, r, fate)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, err
+	}
 	if err := sleep(ctx, fate.After); err != nil {
 		return nil, err
 	}
@@ -124,6 +128,9 @@ func (s *Server) RoundTrip(req *http.Request) (*http.Response, error) {
 func (s *Server) serve(ctx context.Context, r *Request, fate Fate) (body io.ReadCloser, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.downs > 0 {
+		return nil, syscall.ECONNREFUSED
+	}
 	r.Arrived = time.Now()
 	if s.Observe != nil {
 		s.Observe(Truth{s}, r, false)

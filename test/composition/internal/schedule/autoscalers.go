@@ -97,6 +97,7 @@ func DrawAutoscalers(seed uint64) Schedule {
 	}
 	d.late(func() string { return autoscalerReads[d.IntN(len(autoscalerReads))] })
 	d.failing(func() string { return autoscalerReads[d.IntN(len(autoscalerReads))] })
+	d.unreliable(func() string { return autoscalerReads[d.IntN(len(autoscalerReads))] })
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }

@@ -73,6 +73,7 @@ func DrawClaims(seed uint64) Schedule {
 	}
 	d.late(func() string { return claimReads[d.IntN(2)] })
 	d.failing(func() string { return claimReads[d.IntN(2)] })
+	d.unreliable(func() string { return claimReads[d.IntN(2)] })
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }

@@ -77,10 +77,12 @@ func DrawCollections(seed uint64) Schedule {
 	for range d.IntN(4) {
 		d.collectorTrouble()
 	}
-	d.failing(func() string {
+	ofFamily := func() string {
 		resources := d.Families[d.IntN(len(d.Families))].Resources()
 		return resources[d.IntN(len(resources))]
-	})
+	}
+	d.failing(ofFamily)
+	d.unreliable(ofFamily)
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }

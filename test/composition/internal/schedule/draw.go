@@ -18,6 +18,9 @@ import (
 // replaceTime is the least until an owner is made again: by then what the last one owned is gone.
 const replaceTime = 2 * time.Second
 
+// reflectorBackoff is how much longer than the server an informer may be without a watch.
+const reflectorBackoff = time.Minute
+
 // kinds of owners, and the resource of each.
 var kinds = []string{"ReplicaSet", "DaemonSet", "StatefulSet", "Job", "ReplicationController"}
 
@@ -91,6 +94,8 @@ func Draw(seed uint64) Schedule {
 	d.others()
 	d.variants()
 	d.rollouts()
+	d.unreliable(d.published)
+	d.crowd()
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }
@@ -225,6 +230,66 @@ func (d *draw) rollouts() {
 		}
 		for range 1 + d.IntN(3) {
 			d.add(Step{Action: Roll, Target: o.Name})
+		}
+	}
+}
+
+// unreliable has a webhook fail now and then, or only after a while, or the server be out of reach, in every fourth seed. It draws from numbers of its own, so that the rest of a
+// seed stays as it is.
+func (d *draw) unreliable(resource func() string) {
+	d.Rand = rand.New(rand.NewPCG(d.Seed, 15))
+	if d.IntN(4) > 0 {
+		return
+	}
+	cases := 2
+	if len(d.Owners) > 0 {
+		cases = 3
+	}
+	switch d.IntN(cases) {
+	case 0:
+		for range 1 + d.IntN(2) {
+			d.add(Step{Action: Flaky, Target: resource(), N: 2 + d.IntN(4), For: d.often(10*time.Second, 5*time.Minute)})
+		}
+	case 1:
+		for range 1 + d.IntN(2) {
+			d.add(Step{Action: Down, For: d.often(time.Second, time.Minute)})
+		}
+	case 2:
+		for range 1 + d.IntN(2) {
+			d.refusal(Webhook)
+			d.Steps[len(d.Steps)-2].Delay = d.often(time.Second, 15*time.Second)
+		}
+	}
+}
+
+// crowd has more owners of a kind, or one of more pods, than controllers handle at once, in every eighth seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+func (d *draw) crowd() {
+	d.Rand = rand.New(rand.NewPCG(d.Seed, 16))
+	if d.IntN(8) > 0 {
+		return
+	}
+	like := d.owner()
+	n, replicas := 10+d.IntN(20), 1+d.IntN(5)
+	if d.IntN(2) == 0 {
+		n, replicas = 1, 30+d.IntN(100)
+	}
+	at := d.between(20*time.Second, d.length)
+	for i := range n {
+		o := Owner{Kind: like.Kind, Name: fmt.Sprint("crowd-", i), Replicas: replicas, Parallel: like.Kind == "StatefulSet"}
+		d.Owners = append(d.Owners, o)
+		for range 1 + d.IntN(3) {
+			s := Step{At: at + d.between(0, 30*time.Second), Target: o.Name, N: d.IntN(2 * replicas)}
+			switch d.IntN(4) {
+			case 0:
+				s.Action = Scale
+			case 1:
+				s.Action = Roll
+			case 2:
+				s.Action = DeletePod
+			case 3:
+				s.Action, s.For = Unready, d.often(time.Second, 20*time.Second)
+			}
+			d.Steps = append(d.Steps, s)
 		}
 	}
 }
@@ -384,7 +449,7 @@ func (s Step) touches(resource string) time.Duration {
 		return 3 * s.Delay
 	case LostAnswer:
 		return 10 * time.Second
-	case Hold, Lag, Broken, FailWrites:
+	case Hold, Lag, Broken, FailWrites, Flaky:
 		return s.For
 	case Throttle:
 		return s.For + 2*time.Duration(s.N)*time.Second // A client tries again that long after it.
@@ -441,6 +506,8 @@ func (s Schedule) touched(resources []string) (sum time.Duration) {
 			sum += 20 * time.Second // Chance decides which pass over the nodes, or over the pods, sees it first.
 		case Restart:
 			sum += time.Minute // Controllers wait no longer for their caches to be proven.
+		case Down:
+			sum += step.For + reflectorBackoff
 		}
 		for _, resource := range resources {
 			sum += step.touches(resource)
@@ -485,6 +552,8 @@ func (s Schedule) TouchedAt(resource string, at, settle time.Duration) bool {
 			d += lostFor
 		case step.Action == Unprovable:
 			d = lostFor // Proofs are asked for more and more seldom meanwhile.
+		case step.Action == Down:
+			d = reflectorBackoff
 		}
 		return d > 0 && at >= step.At && at <= step.At+step.For+d+settle
 	})

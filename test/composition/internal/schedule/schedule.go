@@ -40,8 +40,10 @@ const (
 const (
 	Refuse     Action = "refuse"      // creations of the owner's pods are refused with 403
 	Ending     Action = "ending"      // creations of the owner's pods are refused with 403, as in a namespace that is being deleted
-	Webhook    Action = "webhook"     // creations of the owner's pods fail with 500
+	Webhook    Action = "webhook"     // creations of the owner's pods fail with 500, after Delay
 	FailWrites Action = "fail-writes" // writes fail with the status N, or, if it is 0, with 500, as of an admission webhook that is down
+	Flaky      Action = "flaky"       // every Nth write of each owner fails with 500, as of a webhook of which one of N replicas is down
+	Down       Action = "down"        // kube-controller-manager does not reach the server: requests fail, and watches end
 	TimeOut    Action = "time-out"    // writes are answered with 500, as of an etcd that is too slow, and nobody knows what became of them
 	Broken     Action = "broken"      // lists and watches are answered with 429 and Retry-After of N seconds
 	Throttle   Action = "throttle"    // all requests are answered with 429 and Retry-After of N seconds
@@ -59,7 +61,7 @@ const (
 )
 
 // troubles are those of which Later changes the time.
-var troubles = []Action{Refuse, Ending, Webhook, FailWrites, TimeOut, Broken, Throttle, SlowWrites, SlowReads, LostAnswer, Hold, Lag, Late, Expire, LoseEvent, Unprovable, Clock, Restart}
+var troubles = []Action{Refuse, Ending, Webhook, FailWrites, Flaky, Down, TimeOut, Broken, Throttle, SlowWrites, SlowReads, LostAnswer, Hold, Lag, Late, Expire, LoseEvent, Unprovable, Clock, Restart}
 
 // Work on the Nth object of the resource Target, whose objects keep a finalizer while something uses them.
 const (

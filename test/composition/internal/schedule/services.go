@@ -75,6 +75,7 @@ func DrawServices(seed uint64) Schedule {
 		d.serviceTrouble()
 	}
 	d.failing(func() string { return "endpointslices" })
+	d.unreliable(func() string { return "endpointslices" })
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }
@@ -152,6 +153,9 @@ func (s Schedule) EndpointsTouchedAt(at time.Duration) bool {
 		d := step.touches(step.Target)
 		if step.Action == FailWrites {
 			d = failing
+		}
+		if step.Action == Down && at >= step.At && at <= step.At+step.For+reflectorBackoff {
+			return true
 		}
 		reads := step.Action == SlowReads || step.Action == Throttle || step.Action == Broken
 		concerns := step.Target == "nodes" && reads || slices.Contains(sliceReads[1:], step.Target)

@@ -63,6 +63,7 @@ func DrawVolumes(seed uint64) Schedule {
 		d.troubleOf(volumeReads)
 	}
 	d.late(func() string { return volumeReads[d.IntN(len(volumeReads))] })
+	d.unreliable(func() string { return volumeReads[d.IntN(len(volumeReads))] })
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }

@@ -349,6 +349,9 @@ func compareScaling(s schedule.Schedule, stock, ours Record) (out []Violation) {
 	if s.HasFor(schedule.LoseEvent, "horizontalpodautoscalers") && s.Has(schedule.SetMost) {
 		few = fault // Stock may have missed a lower maximum that was raised again.
 	}
+	if s.HasFor(schedule.Hold, "horizontalpodautoscalers") && s.HasFor(schedule.Hold, "pods") {
+		few = fault // Replicas that are lowered later may be pods that the cache still has: they keep replicas from being raised, as on stock.
+	}
 	for i, a := range s.Autoscalers {
 		for _, c := range []struct {
 			rule        string

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/traffic"
@@ -106,11 +107,16 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 			more := moreRequests
 			if ended(ours.Undone[owner]) && !ended(stock.Undone[owner]) {
 				more += leftToDo
+				if o := s.Owners[i]; s.HasFor(schedule.FailWrites, "pods") { // Each try is of as many pods as are rolled at once.
+					more += doublings(s, schedule.FailWrites, "pods", queues.first) * max(o.Surge, o.MaxUnavailable)
+				}
 			}
 			allowed := stock.Requests[owner][what]*5/4 + more
 			switch reads := s.Owners[i].Reads(); what {
 			case "patch pods/status":
 				allowed += stock.Requests[owner][what] * doublings(s, schedule.FailWrites, reads[0], evictionRetry)
+			case "update pods/status":
+				allowed += podsOutOfService(s) // One pass more over the nodes tries one more for each pod that is not seen to have changed.
 			case "create pods":
 				allowed += refusedMeanwhile(s, owner)
 				if waitsForOwn(s, reads) {
@@ -124,6 +130,8 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 				}
 			case "update " + reads[1] + "/status":
 				allowed += refusedMeanwhile(s, owner) // Of which the status tells.
+				// Pods that stock leaves alone change no status.
+				allowed += max(0, len(ours.Untold[owner])-len(stock.Untold[owner]))
 				// Stock waits for its own write of which the event is lost, and writes no status meanwhile.
 				if s.HasFor(schedule.LoseEvent, reads[1]) {
 					continue
@@ -153,6 +161,11 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 					allowed += stock.times(owner, evictionWrites) * doublings(s, schedule.FailWrites, "pods", evictionRetry)
 				}
 			}
+			if n > allowed && owner.Kind == "Job" && s.QPS > 0 {
+				// While its requests wait for the client's rate limiter its pods change. Stock waits for another second then, and ours only for its own writes.
+				n, allowed = ours.writes(owner), stock.writes(owner)*5/4+more
+				of = fmt.Sprintf("; of all its writes %d, stock %d", n, stock.writes(owner))
+			}
 			if n > allowed && s.Has(schedule.SlowWrites) {
 				// Whose turn it is in a long queue varies by a factor of two between runs of one arm, and so does which write of pods is tried while they fail: only the sum says
 				// something.
@@ -178,10 +191,11 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 			ours       []Span
 			stock      []Span
 			mean, most time.Duration
+			of         func(Record, model.Owner) []Span
 		}{
-			{"status latency", ourUntold, stockUntold, moreMean, moreMost},
-			{"pods latency", without(ours.Undone[owner], ours.Backoff[owner]), without(stock.Undone[owner], stock.Backoff[owner]), moreMost, moreDone},
-			{"deletion latency", ours.Excess[owner], stock.Excess[owner], moreMost, moreMost},
+			{"status latency", ourUntold, stockUntold, moreMean, moreMost, untold},
+			{"pods latency", undone(ours, owner), undone(stock, owner), moreMost, moreDone, undone},
+			{"deletion latency", ours.Excess[owner], stock.Excess[owner], moreMost, moreMost, excess},
 		} {
 			ourMean, ourMost, ourAll, ourOpen := sum(c.ours)
 			mean, most, all, open := sum(c.stock)
@@ -198,6 +212,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 					add(c.rule, "%s: most %s of %d, stock %s of %d", owner, ourMost, len(c.ours), most, len(c.stock))
 				}
 			case c.rule == "pods latency" && turnsVary(s, stock, ours, owner.Kind, c.most):
+			case crowded(s, owner.Kind) && ofAll(s, owner.Kind, ours, c.of) <= ofAll(s, owner.Kind, stock, c.of)*5/4+c.most:
 			case fault > 0 && ourAll > all*5/4+c.most:
 				// Under a fault one span may run into the next on either arm, so only their sum says something.
 				add(c.rule, "%s: %s in %d times, stock %s in %d", owner, ourAll, len(c.ours), all, len(c.stock))
@@ -219,7 +234,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 		if fault > 0 {
 			bound = fault + afterFault
 		}
-		left := last(without(ours.Undone[owner], ours.Backoff[owner]))
+		left := last(undone(ours, owner))
 		at, stocks := left.end(), last(stock.Undone[owner]).end()
 		// A short last span is of a disturbance that stock was spared: a taint of a node where it has no pod.
 		if !left.Open && ended(stock.Undone[owner]) && left.For > bound && at > stocks+bound && !turnsVary(s, stock, ours, owner.Kind, bound) {
@@ -235,8 +250,8 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 	out = append(out, compareVolumes(s, stock, ours)...)
 	for i, owner := range Owners(s) {
 		was, now := stock.Digests[owner], ours.Digests[owner]
-		if owner.Kind == "Job" && s.HasFor(schedule.FailPod, owner.Name) {
-			continue // Whether a pod runs when one fails is chance, and so is whether the Job fails by its limit.
+		if owner.Kind == "Job" && (s.HasFor(schedule.FailPod, owner.Name) || crowded(s, owner.Kind)) {
+			continue // Whether a pod runs when one fails is chance, and so is whether the Job fails by its limit, or was done before it was scaled down.
 		}
 		if now != was && s.Ahead(s.Owners[i]) == 0 && !stock.roomier(owner.Namespace) && !onlyOurs(owner, now, was) && ended(stock.Undone[owner]) && ended(ours.Undone[owner]) {
 			add("end state", "%s: not as stock leaves it:\n%s\nstock:\n%s", owner, now, was)
@@ -332,16 +347,40 @@ func (r Record) times(owner model.Owner, all []string) (n int) {
 	return n
 }
 
-// turnsVary says that it varies whose turn it is in a long queue, as for requests, and that all owners of the kind together have not waited longer for their pods than on stock.
-func turnsVary(s schedule.Schedule, stock, ours Record, kind string, more time.Duration) bool {
-	return s.Has(schedule.SlowWrites) && undoneOfKind(s, ours, kind) <= undoneOfKind(s, stock, kind)*5/4+more
+// writes is how often anything was written for an owner.
+func (r Record) writes(owner model.Owner) (n int) {
+	for _, times := range r.Requests[owner] {
+		n += times
+	}
+	return n
 }
 
-// undoneOfKind is how long the pods of all owners of a kind were not as they should be, in sum.
-func undoneOfKind(s schedule.Schedule, r Record, kind string) (all time.Duration) {
+// turnsVary says that it varies whose turn it is in a long queue, as for requests, and that all owners of the kind together have not waited longer for their pods than on stock.
+func turnsVary(s schedule.Schedule, stock, ours Record, kind string, more time.Duration) bool {
+	return (s.Has(schedule.SlowWrites) || crowded(s, kind)) && ofAll(s, kind, ours, undone) <= ofAll(s, kind, stock, undone)*5/4+more
+}
+
+// crowded says that a kind has more owners than its controller has workers: it varies whose turn it is, and whose requests wait for the client's rate limiter.
+func crowded(s schedule.Schedule, kind string) bool {
+	n := 0
+	for _, o := range s.Owners {
+		if o.Kind == kind {
+			n++
+		}
+	}
+	return n > arms.Workers
+}
+
+// untold, undone and excess are the spans of an owner, undone without its queue's backoff.
+func untold(r Record, o model.Owner) []Span { return r.Untold[o] }
+func undone(r Record, o model.Owner) []Span { return without(r.Undone[o], r.Backoff[o]) }
+func excess(r Record, o model.Owner) []Span { return r.Excess[o] }
+
+// ofAll is how long the spans of all owners of a kind are, in sum.
+func ofAll(s schedule.Schedule, kind string, r Record, of func(Record, model.Owner) []Span) (all time.Duration) {
 	for _, o := range Owners(s) {
 		if o.Kind == kind {
-			_, _, own, _ := sum(without(r.Undone[o], r.Backoff[o]))
+			_, _, own, _ := sum(of(r, o))
 			all += own
 		}
 	}

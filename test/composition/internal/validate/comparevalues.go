@@ -40,6 +40,9 @@ func compareValues(s schedule.Schedule, stock, ours Record) []Violation {
 			if v.Kind == schedule.PodGCValue && s.HasFor(schedule.FailWrites, "pods") {
 				more += passesThatFail(s) // Chance decides whether a pod has been evicted before its writes fail.
 			}
+			if v.Kind == schedule.PodGCValue && s.HasFor(schedule.Hold, "pods") {
+				more += podsOutOfService(s) // The cache of one arm may show those pods at a pass at which the other's is held.
+			}
 			if n > more && !onlyOurNodeIsOut(s, v, stock, ours) {
 				add("requests", "%s: %d times %s, stock %d", owner, n, what, stock.Requests[owner][what])
 			}
@@ -97,11 +100,25 @@ func onlyOurNodeIsOut(s schedule.Schedule, v schedule.Value, stock, ours Record)
 	return v.Kind == schedule.PodGCValue && s.HasFor(schedule.FailWrites, "nodes") && len(stock.Withheld[out]) == 0 && len(ours.Withheld[out]) > 0
 }
 
-// passesThatFail is how many requests podgc may have made in passes in which no pod could be written: one for each pod on a node that is out of service.
-func passesThatFail(s schedule.Schedule) int {
-	pods := 0
+// podsOutOfService is how many pods may be on the nodes that are out of service.
+func podsOutOfService(s schedule.Schedule) (pods int) {
+	for _, step := range s.Steps {
+		if step.Action == schedule.OutOfService {
+			pods += allPods(s) / s.Nodes
+		}
+	}
+	return pods
+}
+
+// allPods is how many pods all owners may have.
+func allPods(s schedule.Schedule) (pods int) {
 	for _, o := range s.Owners {
 		pods += max(o.Replicas, s.Nodes)
 	}
-	return pods * int(s.Lasts(schedule.FailWrites, "pods")/arms.PodGCPeriod)
+	return pods
+}
+
+// passesThatFail is how many requests podgc may have made in passes in which no pod could be written: one for each pod on a node that is out of service.
+func passesThatFail(s schedule.Schedule) int {
+	return allPods(s) * int(s.Lasts(schedule.FailWrites, "pods")/arms.PodGCPeriod)
 }

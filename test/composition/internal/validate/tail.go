@@ -33,7 +33,7 @@ func (t *Tail) Add(s schedule.Schedule, stock, ours Record) {
 	}
 	for i, owner := range Owners(s) {
 		onlyOurs := ended(ours.Undone[owner]) && !ended(stock.Undone[owner]) // How long stock would have taken is not known.
-		if s.Touched(s.Owners[i]) == 0 && !stock.roomier(owner.Namespace) && !onlyOurs {
+		if s.Touched(s.Owners[i]) == 0 && !crowded(s, owner.Kind) && !stock.roomier(owner.Namespace) && !onlyOurs {
 			addTail(t.stock, owner, stock)
 			addTail(t.ours, owner, ours)
 		}
