@@ -59,6 +59,8 @@ const (
 	evictionRetry = 5 * time.Second
 	// droppedFor is after how long a Deployment comes back that its queue has dropped.
 	droppedFor = 164 * time.Second
+	// comebackAfter is after how long an owner of which writes begin to fail comes back, and then half as often each time, where events have its queue wait for longer.
+	comebackAfter = 10 * time.Second
 	// nextTry is what an object waits for of which a write has failed.
 	nextTry = " waits for its next try"
 	// leftToDo is what stock has yet to write for an owner that it has not finished by the end, and ours has: its backoff
@@ -157,6 +159,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 				// Of a rollout chance decides whether a creation or a deletion is due when writes of pods begin to fail, and of an eviction whether its patch has been made.
 				n, allowed = ours.times(owner, podWrites), stock.times(owner, podWrites)*5/4+more
 				of = fmt.Sprintf("; of all writes of pods %d, stock %d", n, stock.times(owner, podWrites))
+				allowed += doublings(s, schedule.FailWrites, "pods", comebackAfter)
 				if s.Evicts() {
 					allowed += stock.times(owner, evictionWrites) * doublings(s, schedule.FailWrites, "pods", evictionRetry)
 				}

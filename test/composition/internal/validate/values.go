@@ -57,6 +57,8 @@ type values struct {
 type due struct {
 	at        time.Time
 	low, high int
+	// healthy are a budget's pods that are ready, needed how many have to stay.
+	healthy, needed int
 }
 
 func newValues(s schedule.Schedule) values {
@@ -95,7 +97,7 @@ func (j *Judge) judgeValues(truth model.Truth, r *model.Resource, old, now model
 		if len(series) > 0 {
 			was = series[len(series)-1]
 		}
-		if len(series) == 0 || was.low != d.low || was.high != d.high {
+		if len(series) == 0 || was.low != d.low || was.high != d.high || was.healthy != d.healthy || was.needed != d.needed {
 			v.due[value] = append(series, d)
 		}
 		// They may have been too many until this very change.
@@ -151,7 +153,7 @@ func (j *Judge) judgeWrite(value schedule.Value, r *model.Resource, old, now mod
 		if i+1 < len(series) && series[i+1].at.Before(since) {
 			continue
 		}
-		low, high = min(low, d.low), max(high, d.high)
+		low, high = min(low, d.low), max(high, d.high, d.healthy-series[len(series)-1].needed) // The pods may be older than the budget.
 	}
 	late := at.Sub(j.began).Round(time.Millisecond)
 	switch value.Kind {
@@ -239,8 +241,9 @@ func dueOf(truth model.Truth, value schedule.Value, ended int) due {
 		}
 		return due{low: n, high: n}
 	case value.Kind == schedule.BudgetValue:
-		n := allowed(truth, truth.Get(model.Budgets, value.Namespace, value.Name).(*policyv1.PodDisruptionBudget))
-		return due{low: n, high: n}
+		healthy, needed := stands(truth, truth.Get(model.Budgets, value.Namespace, value.Name).(*policyv1.PodDisruptionBudget))
+		n := max(0, healthy-needed)
+		return due{low: n, high: n, healthy: healthy, needed: needed}
 	}
 	var d due
 	for _, o := range truth.List(model.Pods) {
@@ -275,9 +278,9 @@ func dueOf(truth model.Truth, value schedule.Value, ended int) due {
 	return d
 }
 
-// allowed is how many disruptions a budget may allow.
-func allowed(truth model.Truth, budget *policyv1.PodDisruptionBudget) int {
-	expected, healthy := 0, 0
+// stands is how many pods of a budget are ready, and how many have to be.
+func stands(truth model.Truth, budget *policyv1.PodDisruptionBudget) (healthy, needed int) {
+	expected := 0
 	owners := map[model.Owner]bool{}
 	for _, o := range truth.List(model.Pods) {
 		p := o.(*corev1.Pod)
@@ -298,13 +301,13 @@ func allowed(truth model.Truth, budget *policyv1.PodDisruptionBudget) int {
 			}
 		}
 	}
-	if expected == 0 {
-		return 0
+	switch {
+	case expected == 0:
+		return healthy, healthy
+	case budget.Spec.MaxUnavailable != nil:
+		return healthy, max(0, expected-budget.Spec.MaxUnavailable.IntValue())
 	}
-	if budget.Spec.MaxUnavailable != nil {
-		return max(0, healthy-max(0, expected-budget.Spec.MaxUnavailable.IntValue()))
-	}
-	return max(0, healthy-budget.Spec.MinAvailable.IntValue())
+	return healthy, budget.Spec.MinAvailable.IntValue()
 }
 
 // evictedByName is how many pods a budget takes for evicted because one of their names was, shortly before they were made. Upstream
