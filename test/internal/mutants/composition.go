@@ -225,6 +225,11 @@ func composition() []Tested {
 		}},
 		{Mutant: mustFind("withheld"), Package: "pkg/consistencystore", Test: "TestReconcilesGoOnThoughAnOwnWriteIsNotSeen"},
 		{Mutant: mustFind("overdue"), Package: compositionTests, Test: "TestEventsWhileWritesFail"},
+		{Package: compositionTests, Test: "TestAnotherWriteFailsOnceTheFirstSucceeds", Mutant: Mutant{
+			Name: "queue-counts", Protection: "an owner of which another write fails than before comes back by all failures that its queue counts", File: "pkg/consistencystore/refused.go",
+			Old: "queueDelay(of.queued) > 2*of.at",
+			New: "queueDelay(of.since) > 2*of.at",
+		}},
 		{Mutant: mustFind("successor"), Package: compositionTests, Test: "TestTheStatusOfAPredecessorIsNotWritten"},
 		{Mutant: mustFind("available"), Package: compositionTests, Test: "TestDaemonSetRollsAsItsPodsBecomeAvailable/surge,_and_a_new_leader"},
 		{Package: compositionTests, Test: "TestDaemonSetOfManyRollsBehindLateEvents/a_node_changes_every_2s", Mutant: Mutant{

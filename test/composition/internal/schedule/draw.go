@@ -234,16 +234,16 @@ func (d *draw) rollouts() {
 	}
 }
 
-// unreliable has a webhook fail now and then, or only after a while, or the server be out of reach, in every fourth seed. It draws from numbers of its own, so that the rest of a
+// unreliable has a webhook fail now and then, or only after a while, the server be out of reach, or informers come to an apiserver that stands still, in every fourth seed. It draws from numbers of its own, so that the rest of a
 // seed stays as it is.
 func (d *draw) unreliable(resource func() string) {
 	d.Rand = rand.New(rand.NewPCG(d.Seed, 15))
 	if d.IntN(4) > 0 {
 		return
 	}
-	cases := 2
+	cases := 3
 	if len(d.Owners) > 0 {
-		cases = 3
+		cases = 4
 	}
 	switch d.IntN(cases) {
 	case 0:
@@ -255,6 +255,12 @@ func (d *draw) unreliable(resource func() string) {
 			d.add(Step{Action: Down, For: d.often(time.Second, time.Minute)})
 		}
 	case 2:
+		for range 1 + d.IntN(2) {
+			d.add(Step{Action: Lag, Target: resource(), For: d.often(2*time.Second, 90*time.Second)})
+			lag := d.Steps[len(d.Steps)-1]
+			d.Steps = append(d.Steps, Step{At: lag.At + d.between(100*time.Millisecond, lag.For), Action: Expire, Target: lag.Target})
+		}
+	case 3:
 		for range 1 + d.IntN(2) {
 			d.refusal(Webhook)
 			d.Steps[len(d.Steps)-2].Delay = d.often(time.Second, 15*time.Second)

@@ -63,6 +63,8 @@ const (
 	comebackAfter = 10 * time.Second
 	// nextTry is what an object waits for of which a write has failed.
 	nextTry = " waits for its next try"
+	// burst is how many requests a client may send at once.
+	burst = 30
 	// leftToDo is what stock has yet to write for an owner that it has not finished by the end, and ours has: its backoff
 	// may be longer than the run.
 	leftToDo = 30
@@ -168,6 +170,11 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 				// While its requests wait for the client's rate limiter its pods change. Stock waits for another second then, and ours only for its own writes.
 				n, allowed = ours.writes(owner), stock.writes(owner)*5/4+more
 				of = fmt.Sprintf("; of all its writes %d, stock %d", n, stock.writes(owner))
+			}
+			if n > allowed && strings.HasSuffix(what, "/status") && throttles(s) {
+				sum := stock.statuses()
+				n, allowed = ours.statuses(), sum*5/4+more
+				of = fmt.Sprintf("; all statuses %d, stock %d", n, sum)
 			}
 			if n > allowed && s.Has(schedule.SlowWrites) {
 				// Whose turn it is in a long queue varies by a factor of two between runs of one arm, and so does which write of pods is tried while they fail: only the sum says
@@ -348,6 +355,24 @@ func (r Record) times(owner model.Owner, all []string) (n int) {
 		n += r.Requests[owner][what]
 	}
 	return n
+}
+
+// statuses is how often a status of an owner was written.
+func (r Record) statuses() (n int) {
+	for _, of := range r.Requests {
+		for what, times := range of {
+			if strings.HasPrefix(what, "update ") && strings.HasSuffix(what, "/status") {
+				n += times
+			}
+		}
+	}
+	return n
+}
+
+// throttles says that so many pods change at once that requests wait for clients' rate limiters: how often one controller writes a status in that time depends on how fast
+// another one goes on.
+func throttles(s schedule.Schedule) bool {
+	return slices.ContainsFunc(s.Owners, func(o schedule.Owner) bool { return o.Replicas > burst || crowded(s, o.Kind) })
 }
 
 // writes is how often anything was written for an owner.
