@@ -304,6 +304,7 @@ func (c *Controller) ensureReady(hash uint32, name types.NamespacedName) error {
 				r.fseq = t.fenceSeq
 				s.enter(r, version{})
 				s.setGate()
+				t.kickSafety()
 			}
 			if d != nil {
 				o.awaitProof(d, now)

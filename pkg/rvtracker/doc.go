@@ -25,8 +25,8 @@
 //
 // A store that goes back to a lower RV proves nothing about the server: a relist
 // answered by an apiserver that lags looks the same. So the tracker drops no record. Every
-// owner that reads the store waits until the store is back where it was, within OwnerLimits, because a controller
-// may have acted on what the cache showed. The tracker takes a fence at once.
+// owner that reads the store waits until the store is back where it was, or is proven to have what the server has, within
+// OwnerLimits, because a controller may have acted on what the cache showed. The tracker takes a fence at once.
 //
 // Only a fence proves a rewind (etcd restored): a consistent read below an RV that the
 // store had, or that a write or an earlier fence returned, before the read was

@@ -168,6 +168,7 @@ func (s *Source) keepEpoch(token FenceToken, v version, now time.Time) {
 	s.live = maxVersion(s.live, v)
 	if int32(token.seq-s.backSeq) > 0 {
 		s.wentBack = false // The list was from an apiserver that lagged.
+		t.kickSafety()     // For the proof that it has what the server has all the same.
 	}
 	if s.doubted && int32(token.seq-s.doubt.seq) > 0 {
 		s.doubt.fenced = true

@@ -65,8 +65,11 @@ func (m *model) answerProof(at int) {
 	var err error
 	if !m.fresh(p.i, p.live) {
 		err = ErrStale
-	} else if p.relists >= m.stores[p.i].unproven {
+	} else if p.p.seq > 0 && p.relists >= m.stores[p.i].unproven {
 		m.stores[p.i].unproven = 0
+	}
+	if err == nil && p.p.back > 0 {
+		m.stores[p.i].top = m.stores[p.i].rv // It has what the server has.
 	}
 	m.tracker.proved(p.p, err)
 	m.tracker.endProof(p.p.src)

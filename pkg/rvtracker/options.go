@@ -24,7 +24,7 @@ type Options struct {
 	// Fencer, if nil, leaves only ObserveFence to prove anything.
 	Fencer Fencer
 	// Prover, if not nil, proves the other caches of a controller when one of them was relisted; see
-	// beginReplace. Without it, owners do not wait after a relist.
+	// beginReplace. Without it, owners do not wait after a relist. It also proves a cache that went back, so that owners wait no longer for it than they have to.
 	Prover Prover
 	// Metrics defaults to none.
 	Metrics Metrics

@@ -218,11 +218,12 @@ func (c *Controller) Unproven() []schema.GroupResource {
 	return out
 }
 
-// pendingProof is one proof to be made, for every list up to the one numbered seq.
+// pendingProof is one proof to be made, for every list up to the one numbered seq, and, unless back is 0, for a store that went back so many times.
 type pendingProof struct {
 	src  *Source
 	asOf time.Time
 	seq  uint64
+	back uint64
 }
 
 // dueProofs begins the proofs for which owners wait.
@@ -244,12 +245,44 @@ func (t *Tracker) dueProofs() []pendingProof {
 				p.asOf, p.seq = d.asOf, d.seq
 			}
 		}
-		if p.seq > 0 {
+		if s.holdsBack(now) {
+			p.back = s.backs
+			if p.asOf.Before(s.backAt) {
+				p.asOf = s.backAt
+			}
+		}
+		if p.seq > 0 || p.back > 0 {
 			s.proving = true
 			due = append(due, p)
 		}
 	}
 	return due
+}
+
+// backEvery is the time between proofs of a store that went back and was not proven.
+const backEvery = 5 * time.Second
+
+// holdsBack says that owners wait because the store went back, though a fence has shown that the server's RVs did not, and that a proof that it has what the server has
+// is due: where nothing changes, no event brings it back to where it was before the next bookmark.
+func (s *Source) holdsBack(now time.Time) bool {
+	return !s.floor.isZero() && !s.wentBack && !now.Before(s.backAfter) && slices.ContainsFunc(s.users, func(c *Controller) bool { return c.parked > 0 })
+}
+
+// provedBack notes the outcome of a proof of a store that went back. One that has what the server had after that is not older than what was acted on.
+func (t *Tracker) provedBack(p pendingProof, err error, now time.Time) {
+	s := p.src
+	if err != nil || p.back != s.backs {
+		s.backAfter = now.Add(backEvery)
+		return
+	}
+	if s.floor.isZero() {
+		return // It is back.
+	}
+	t.info("A cache that went back is proven to have what the server has", "resource", s.resource.String(), "to", s.pos().String())
+	s.floor = version{}
+	s.settleLocked()
+	s.setGate()
+	s.touch()
 }
 
 // prove asks for one proof, and keeps the next from beginning too soon.
@@ -283,6 +316,12 @@ func (t *Tracker) proved(p pendingProof, err error) {
 	now := t.opts.clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if p.back > 0 {
+		t.provedBack(p, err, now)
+	}
+	if p.seq == 0 {
+		return
+	}
 	t.opts.Metrics.Proof(p.src.resource, outcomeOf(err))
 	hopeless := errors.Is(err, ErrUnprovable)
 	if p.src.proofErr = err; err == nil {

@@ -68,9 +68,13 @@ type Source struct {
 	givenUp      bool      // no proof has come within relistLimits, nor since
 	proofAfter   time.Time // when it is given up: not before this
 	doubt        doubt
-	// wentBack: the store has gone back, when backSeq fences had begun, and none begun since has proved no rewind.
+	// wentBack: the store has gone back, at backAt, when backSeq fences had begun, and none begun since has proved no rewind.
 	wentBack bool
 	backSeq  uint32
+	backAt   time.Time
+	backs    uint64 // how often it has
+	// backAfter is when to ask for the next proof that the store has what the server has, though it went back.
+	backAfter time.Time
 
 	relists   pace      // of this resource alone, after rewinds
 	relistDue time.Time // when to ask for a list again
@@ -152,8 +156,8 @@ func (s *Source) move(v version) {
 
 // regress: the store went back from was. Either the server's RVs went backward, or
 // an apiserver that lags has answered a relist. So the tracker drops nothing: every owner
-// that reads this store waits until it is back where it was, or as heldTooLong says, and the tracker takes a fence
-// at once to find out.
+// that reads this store waits until it is back where it was, or is proven to have what the server has, or as heldTooLong says,
+// and the tracker takes a fence at once to find out.
 func (s *Source) regress(was version) {
 	s.t.opts.Metrics.Regression(s.resource)
 	if s.outdated {
@@ -165,7 +169,8 @@ func (s *Source) regress(was version) {
 	if s.floor.less(was) {
 		s.floor = was
 	}
-	s.wentBack, s.backSeq = true, s.t.fenceSeq
+	s.backs++
+	s.wentBack, s.backSeq, s.backAt = true, s.t.fenceSeq, s.t.opts.clock.Now()
 	s.settleLocked()
 	s.setGate()
 	s.askFence()

@@ -224,6 +224,11 @@ func composition() []Tested {
 			New: "	if o.wrote != nil && false {",
 		}},
 		{Mutant: mustFind("withheld"), Package: "pkg/consistencystore", Test: "TestReconcilesGoOnThoughAnOwnWriteIsNotSeen"},
+		{Package: compositionTests, Test: "TestACacheGoesBackThatLacksNothing", Mutant: Mutant{
+			Name: "went-back", Protection: "owners do not wait for a cache that went back once it is proven to have what the server has", File: "pkg/rvtracker/relist.go",
+			Old: "	if p.back > 0 {",
+			New: "	if p.back > 0 && false {",
+		}},
 		{Mutant: mustFind("overdue"), Package: compositionTests, Test: "TestEventsWhileWritesFail"},
 		{Package: compositionTests, Test: "TestAnotherWriteFailsOnceTheFirstSucceeds", Mutant: Mutant{
 			Name: "queue-counts", Protection: "an owner of which another write fails than before comes back by all failures that its queue counts", File: "pkg/consistencystore/refused.go",
