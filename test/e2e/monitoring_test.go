@@ -29,6 +29,8 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/controlplane"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/gates"
 	"github.com/fresh-kcm/fresh-kcm/test/e2e/internal/rig"
+	"github.com/fresh-kcm/fresh-kcm/test/faultproxy"
+	"github.com/fresh-kcm/fresh-kcm/test/internal/truth"
 	"github.com/fresh-kcm/fresh-kcm/test/internal/workload"
 )
 
@@ -61,7 +63,9 @@ var _ = ginkgo.Describe("Staleness of caches, as operators see it", ginkgo.Label
 	}, ginkgo.SpecTimeout(slowMachine*2*time.Minute))
 
 	ginkgo.It("has every metric and label that alerts, SLIs and dashboard ask for", func(ctx context.Context) {
-		// How long a write takes to reach a cache is known once one has.
+		// How long a write takes to reach a cache is known once one has, and how long objects wait once one has waited.
+		delay := r.inject(faultproxy.Target{Resource: truth.Pods}, faultproxy.Delay{By: time.Second})
+		defer delay.Clear()
 		set := create(ctx, r, workload.DaemonSet("written"))
 		r.converges(ctx, "a DaemonSet", stepLimit, r.daemonSetDone(set, smokeNodes))
 		expectQueries(page(ctx, r.KCM, "/metrics"))
