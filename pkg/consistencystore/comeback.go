@@ -16,6 +16,7 @@ func queueDelay(failures int) time.Duration { return min(statusRetry<<min(failur
 // guards it.
 type comeback struct {
 	after   time.Duration // the next
+	waits   time.Duration // of the one that is pending
 	from    time.Time     // of the first failure, if that is what a new one is told by
 	at      time.Time     // of the last failure, also one that something else has caused
 	pending bool
@@ -30,6 +31,7 @@ func (s *Store) comeBack(c *comeback, back func()) {
 	}
 	c.pending = true
 	after := c.after
+	c.waits = after
 	c.after = min(2*after, longestPause)
 	go func() {
 		for left := after; left > 0; {
@@ -64,12 +66,12 @@ func (s *Store) comeBackFailing(owner types.NamespacedName) {
 	defer s.mu.Unlock()
 	var from time.Time
 	s.refusals.with(owner, func(of *refusal) { from = of.from })
-	c := s.comebacks[owner]
-	if c == nil || !c.from.Equal(from) { // What is pending since before a write succeeded may be due long after these.
-		c = &comeback{from: from}
+	c, after := s.comebacks[owner], s.refusals.comeback(owner)
+	if c == nil || !c.from.Equal(from) && c.waits > after { // What is pending since before a write succeeded may be due long after these.
+		c = &comeback{}
 		s.comebacks[owner] = c
 	}
-	c.after = s.refusals.comeback(owner)
+	c.from, c.after = from, after
 	s.comeBack(c, func() {
 		s.mu.Lock()
 		waits := s.comebacks[owner] == c // Else it is gone.

@@ -5,6 +5,7 @@ package consistencystore
 
 import (
 	"net/http"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,14 +20,19 @@ import (
 
 var deploymentStatus = transport.Write{Method: http.MethodPut, Resource: schema.GroupResource{Group: "apps", Resource: "deployments"}, Subresource: "status"}
 
+// withQueue returns the store of a controller, and what it puts on the controller's queue.
+func withQueue(t *testing.T, controller string) (*Store, chan string) {
+	store, queue := newStore(rvtracker.New(rvtracker.Options{}), controller, nil), make(chan string, 1)
+	store.ctx = t.Context()
+	store.OnReady(func(key string) { queue <- key })
+	return store, queue
+}
+
 // A Deployment whose status cannot be written comes back after its queue has dropped it, after twice as long each time. A try that something else has caused is the queue's.
 func TestAnOwnerThatItsQueueDropsComesBack(t *testing.T) {
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
 	synctest.Test(t, func(t *testing.T) {
-		store := newStore(rvtracker.New(rvtracker.Options{}), deploymentStore, nil)
-		store.ctx = t.Context()
-		queue := make(chan string, 1)
-		store.OnReady(func(key string) { queue <- key })
+		store, queue := withQueue(t, deploymentStore)
 		fails := func() (left bool) {
 			require.NoError(t, store.EnsureReady(owner))
 			store.Failed(owner, deploymentStatus)
@@ -75,10 +81,7 @@ func TestAnOwnerDoesNotWaitForWhatEventsHaveDoneToItsQueue(t *testing.T) {
 		"job": false, autoscaler: false, cronJob: false, "resourcequota": false} {
 		t.Run(controller, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := newStore(rvtracker.New(rvtracker.Options{}), controller, nil)
-				store.ctx = t.Context()
-				queue := make(chan string, 1)
-				store.OnReady(func(key string) { queue <- key })
+				store, queue := withQueue(t, controller)
 				status := transport.Write{Method: http.MethodPut, Resource: schema.GroupResource{Resource: "owners"}, Subresource: "status"}
 				fails := func() time.Time {
 					require.NoError(t, store.EnsureReady(owner))
@@ -125,10 +128,7 @@ func TestAnOwnerDoesNotWaitForWhatEventsHaveDoneToItsQueue(t *testing.T) {
 func TestAnOwnerThatFailsAnewComesBackAsSoon(t *testing.T) {
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
 	synctest.Test(t, func(t *testing.T) {
-		store := newStore(rvtracker.New(rvtracker.Options{}), deploymentStore, nil)
-		store.ctx = t.Context()
-		queue := make(chan string, 1)
-		store.OnReady(func(key string) { queue <- key })
+		store, queue := withQueue(t, deploymentStore)
 		fails := func(every time.Duration) (began time.Time) {
 			began = time.Now()
 			for range 19 {
@@ -172,10 +172,7 @@ func TestAnOwnerThatComesBackIsDeleted(t *testing.T) {
 func TestAnOwnerComesBackWhoseQueueCountsOtherFailures(t *testing.T) {
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
 	synctest.Test(t, func(t *testing.T) {
-		store := newStore(rvtracker.New(rvtracker.Options{}), daemonSetStore, nil)
-		store.ctx = t.Context()
-		queue := make(chan string, 1)
-		store.OnReady(func(key string) { queue <- key })
+		store, queue := withQueue(t, daemonSetStore)
 		revision := transport.Write{Method: http.MethodPost, Resource: schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}}
 		status := transport.Write{Method: http.MethodPut, Resource: schema.GroupResource{Group: "apps", Resource: "daemonsets"}, Subresource: "status"}
 		for try := range 17 { // As the queue has it.
@@ -196,5 +193,26 @@ func TestAnOwnerComesBackWhoseQueueCountsOtherFailures(t *testing.T) {
 			require.NoError(t, store.EnsureReady(owner))
 			store.Failed(owner, status)
 		}
+	})
+}
+
+// A webhook that fails now and then has writes of one reconcile fail and succeed in turns. One pending comeback serves them all.
+func TestComebacksOfWritesThatFailNowAndThenAreNotPiledUp(t *testing.T) {
+	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
+	synctest.Test(t, func(t *testing.T) {
+		store, queue := withQueue(t, daemonSetStore)
+		create := transport.Write{Method: http.MethodPost, Resource: schema.GroupResource{Resource: "pods"}}
+		before := runtime.NumGoroutine()
+		for range 500 {
+			require.NoError(t, store.EnsureReady(owner))
+			store.Recorded(owner, create)
+			store.Failed(owner, create)
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.Empty(t, queue)
+		require.Less(t, runtime.NumGoroutine(), before+5)
+		failed := time.Now()
+		require.Equal(t, "ns/owner", <-queue)
+		require.LessOrEqual(t, time.Since(failed), comebackAfter)
 	})
 }
