@@ -166,7 +166,7 @@ func (s *Source) anyAbove(token FenceToken, v version) bool {
 func (s *Source) keepEpoch(token FenceToken, v version, now time.Time) {
 	t := s.t
 	s.live = maxVersion(s.live, v)
-	if int32(token.seq-s.backSeq) > 0 {
+	if s.wentBack && int32(token.seq-s.backSeq) > 0 {
 		s.wentBack = false // The list was from an apiserver that lagged.
 		t.kickSafety()     // For the proof that it has what the server has all the same.
 	}

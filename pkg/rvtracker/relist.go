@@ -271,18 +271,15 @@ func (s *Source) holdsBack(now time.Time) bool {
 // provedBack notes the outcome of a proof of a store that went back. One that has what the server had after that is not older than what was acted on.
 func (t *Tracker) provedBack(p pendingProof, err error, now time.Time) {
 	s := p.src
-	if err != nil || p.back != s.backs {
+	if err != nil {
 		s.backAfter = now.Add(backEvery)
 		return
 	}
-	if s.floor.isZero() {
-		return // It is back.
+	if p.back != s.backs || s.floor.isZero() {
+		return // It went back once more, or is back.
 	}
 	t.info("A cache that went back is proven to have what the server has", "resource", s.resource.String(), "to", s.pos().String())
-	s.floor = version{}
-	s.settleLocked()
-	s.setGate()
-	s.touch()
+	s.endRegression()
 }
 
 // prove asks for one proof, and keeps the next from beginning too soon.

@@ -167,10 +167,8 @@ func (t *Tracker) abandon(s *Source, now time.Time) {
 // trustAnyway lets controllers use a store.
 func (t *Tracker) trustAnyway(s *Source, why string) {
 	t.info("Using a cache that went back, or may predate a rewind, "+why, "resource", s.resource.String())
-	s.floor, s.trustedAnyway = version{}, s.outdated || s.doubted
-	s.settleLocked()
-	s.setGate()
-	s.touch()
+	s.trustedAnyway = s.outdated || s.doubted
+	s.endRegression()
 }
 
 // parkedRecords returns the records on s of parked owners.

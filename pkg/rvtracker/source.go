@@ -178,6 +178,14 @@ func (s *Source) regress(was version) {
 		"from", was.String(), "to", s.pos().String())
 }
 
+// endRegression has owners wait no longer until the store is back where it was.
+func (s *Source) endRegression() {
+	s.floor = version{}
+	s.settleLocked()
+	s.setGate()
+	s.touch()
+}
+
 // settleLocked keeps the users' counts of unusable sources correct.
 func (s *Source) settleLocked() {
 	was, outdatedAt := s.outdated, s.outdatedAt

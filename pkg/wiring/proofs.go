@@ -178,7 +178,7 @@ func (p *proofs) Wrote(resource schema.GroupResource, rv string, sent rvtracker.
 
 var _ consistencystore.Prover = &proofs{}
 
-// relistProver proves to the tracker that caches are as new as a relist of another.
+// relistProver proves to the tracker that caches are as new as a relist of another, or have what the server has though they went back.
 type relistProver struct{ *proofs }
 
 var _ rvtracker.Prover = relistProver{}

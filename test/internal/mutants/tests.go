@@ -1033,8 +1033,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "doubt-outlasts", Protection: "a cache that is used because no list comes after a rewind proves nothing", File: "pkg/rvtracker/safety.go",
-			Old: "	s.floor, s.trustedAnyway = version{}, s.outdated || s.doubted\n",
-			New: "	s.floor, s.trustedAnyway, s.doubted = version{}, s.outdated, false\n",
+			Old: "	s.trustedAnyway = s.outdated || s.doubted\n",
+			New: "	s.trustedAnyway, s.doubted = s.outdated, false\n",
 		},
 		Package: "pkg/rvtracker", Test: "TestADoubtedStoreThatIsUsedIsNotTrusted",
 	},
