@@ -62,7 +62,7 @@ const (
 
 // What kube-controller-manager's flags are by default.
 const (
-	qps, burst   = 20, 30
+	qps          = 20
 	resync       = 12 * time.Hour
 	nodePass     = 5 * time.Second
 	startupGrace = time.Minute
@@ -75,6 +75,8 @@ const (
 	claimWorkers      = 50
 	largeCluster      = 50
 	unhealthyZone     = 0.55
+	// Burst is how many requests a client may send at once.
+	Burst = 30
 	// Workers is how many objects of a kind are reconciled at once.
 	Workers = 5
 	// Grace is for how long a node may be silent.
@@ -144,9 +146,9 @@ type Flags struct {
 func Start(ctx context.Context, arm Arm, server *model.Server, flags Flags) (*Manager, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	m := &Manager{cancel: cancel}
-	config := &rest.Config{Host: "http://model", Transport: server, QPS: qps, Burst: burst}
+	config := &rest.Config{Host: "http://model", Transport: server, QPS: qps, Burst: Burst}
 	if flags.QPS > 0 {
-		config.QPS, config.Burst = float32(flags.QPS), flags.QPS*burst/qps
+		config.QPS, config.Burst = float32(flags.QPS), flags.QPS*Burst/qps
 	}
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"

@@ -95,9 +95,10 @@ func DrawAutoscalers(seed uint64) Schedule {
 	for range d.IntN(4) {
 		d.troubleOf(autoscalerReads)
 	}
-	d.late(func() string { return autoscalerReads[d.IntN(len(autoscalerReads))] })
-	d.failing(func() string { return autoscalerReads[d.IntN(len(autoscalerReads))] })
-	d.unreliable(func() string { return autoscalerReads[d.IntN(len(autoscalerReads))] })
+	reads := d.oneOf(autoscalerReads)
+	d.late(reads)
+	d.failing(reads)
+	d.unreliable(reads)
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }

@@ -71,9 +71,10 @@ func DrawClaims(seed uint64) Schedule {
 	for range d.IntN(4) {
 		d.claimTrouble()
 	}
-	d.late(func() string { return claimReads[d.IntN(2)] })
-	d.failing(func() string { return claimReads[d.IntN(2)] })
-	d.unreliable(func() string { return claimReads[d.IntN(2)] })
+	reads := d.oneOf(claimReads[:2])
+	d.late(reads)
+	d.failing(reads)
+	d.unreliable(reads)
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }

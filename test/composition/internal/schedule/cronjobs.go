@@ -62,9 +62,10 @@ func DrawCronJobs(seed uint64) Schedule {
 		}
 	}
 	d.foreignJobs()
-	d.late(func() string { return cronJobReads[d.IntN(2)] })
-	d.failing(func() string { return cronJobReads[d.IntN(2)] })
-	d.unreliable(func() string { return cronJobReads[d.IntN(2)] })
+	reads := d.oneOf(cronJobReads[:2])
+	d.late(reads)
+	d.failing(reads)
+	d.unreliable(reads)
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }

@@ -132,6 +132,11 @@ func (d *draw) disturb(n int, on string, hold, delay, most time.Duration) {
 	}
 }
 
+// oneOf draws one of some resources each time.
+func (d *draw) oneOf(resources []string) func() string {
+	return func() string { return resources[d.IntN(len(resources))] }
+}
+
 func (d *draw) owner() Owner { return d.Owners[d.IntN(len(d.Owners))] }
 
 // late has events of a resource come late in every fourth seed, also to proofs, while others' objects change. It draws from numbers of its own, so that
@@ -234,8 +239,8 @@ func (d *draw) rollouts() {
 	}
 }
 
-// unreliable has a webhook fail now and then, or only after a while, the server be out of reach, or informers come to an apiserver that stands still, in every fourth seed. It draws from numbers of its own, so that the rest of a
-// seed stays as it is.
+// unreliable has a webhook fail now and then, or only after a while, the server be out of reach, or informers come to an apiserver that stands still, in every
+// fourth seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
 func (d *draw) unreliable(resource func() string) {
 	d.Rand = rand.New(rand.NewPCG(d.Seed, 15))
 	if d.IntN(4) > 0 {

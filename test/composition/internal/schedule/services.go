@@ -74,8 +74,9 @@ func DrawServices(seed uint64) Schedule {
 	for range d.IntN(4) {
 		d.serviceTrouble()
 	}
-	d.failing(func() string { return "endpointslices" })
-	d.unreliable(func() string { return "endpointslices" })
+	ofSlices := func() string { return "endpointslices" }
+	d.failing(ofSlices)
+	d.unreliable(ofSlices)
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }

@@ -62,8 +62,9 @@ func DrawVolumes(seed uint64) Schedule {
 	for range d.IntN(4) {
 		d.troubleOf(volumeReads)
 	}
-	d.late(func() string { return volumeReads[d.IntN(len(volumeReads))] })
-	d.unreliable(func() string { return volumeReads[d.IntN(len(volumeReads))] })
+	reads := d.oneOf(volumeReads)
+	d.late(reads)
+	d.unreliable(reads)
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
 }

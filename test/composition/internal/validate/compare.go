@@ -63,8 +63,6 @@ const (
 	comebackAfter = 10 * time.Second
 	// nextTry is what an object waits for of which a write has failed.
 	nextTry = " waits for its next try"
-	// burst is how many requests a client may send at once.
-	burst = 30
 	// leftToDo is what stock has yet to write for an owner that it has not finished by the end, and ours has: its backoff
 	// may be longer than the run.
 	leftToDo = 30
@@ -372,7 +370,7 @@ func (r Record) statuses() (n int) {
 // throttles says that so many pods change at once that requests wait for clients' rate limiters: how often one controller writes a status in that time depends on how fast
 // another one goes on.
 func throttles(s schedule.Schedule) bool {
-	return slices.ContainsFunc(s.Owners, func(o schedule.Owner) bool { return o.Replicas > burst || crowded(s, o.Kind) })
+	return slices.ContainsFunc(s.Owners, func(o schedule.Owner) bool { return o.Replicas > arms.Burst || crowded(s, o.Kind) })
 }
 
 // writes is how often anything was written for an owner.
