@@ -60,7 +60,7 @@ type refusal struct {
 	mended bool            // a write as that which failed has succeeded after it, perhaps in the reconcile before
 	looked time.Time       // the first reconcile since a write failed, zero if there was none
 	number int             // what reconciles was when the last one began, so that another one can be told from it
-	woken  bool            // its action has woken it since the last reconcile began
+	woken  int             // how many reconciles to come its action has caused: one, and another one if a queue, which has a key twice at most, was told of it twice
 	caused bool            // its action has caused the last reconcile
 }
 
@@ -133,10 +133,11 @@ func (r *refusals) begin(owner types.NamespacedName) {
 			r.remove(owner)
 			return
 		}
+		of.caused = of.woken > 0 || of.caused && !of.failed // One that did no more than put the action off is made again, see UnprovenError.Again.
+		of.woken = max(of.woken-1, 0)
 		of.mended = of.failed && of.mended
 		of.began, of.failed, of.asked = time.Now(), false, false
 		of.number = r.reconciles
-		of.caused, of.woken = of.woken, false
 	})
 }
 
@@ -165,7 +166,7 @@ func (r *refusals) open(owner types.NamespacedName) (is bool) {
 
 // wakes notes that the owner's action wakes it.
 func (r *refusals) wakes(owner types.NamespacedName) {
-	r.with(owner, func(of *refusal) { of.woken = true })
+	r.with(owner, func(of *refusal) { of.woken = min(of.woken+1, 2) })
 }
 
 // dropped reports whether writes of the owner have failed in so many reconciles in a row that a queue that gives up drops it, and whether the store has caused the last one.

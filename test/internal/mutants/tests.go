@@ -382,6 +382,22 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "caused-again", Protection: "a reconcile that is made again for a newer reading has its owner left to the store as the first one has", File: "pkg/consistencystore/refused.go",
+			Old: "of.woken > 0 || of.caused && !of.failed",
+			New: "of.woken > 0",
+		},
+		Package: "pkg/consistencystore", Test: "TestWhatAnActionHasCausedIsLeftToIt",
+	},
+	{
+		Mutant: Mutant{
+			Name: "caused-twice", Protection: "an owner that two waits wake at once is left to the store both times", File: "pkg/consistencystore/refused.go",
+			Old: "min(of.woken+1, 2)",
+			New: "1",
+		},
+		Package: "pkg/consistencystore", Test: "TestWhatAnActionHasCausedIsLeftToIt",
+	},
+	{
+		Mutant: Mutant{
 			Name: "dropped", Protection: "a Deployment that its queue has given up is tried again, more and more seldom, though nothing changes", File: "pkg/consistencystore/comeback.go",
 			Old: "if waits && s.refusals.open(owner) {",
 			New: "if waits && s.refusals.open(owner) && false {",
