@@ -11,7 +11,7 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
 )
 
-// TestTail shows by what p99 ours is worse, and that neither owners that a fault touches count, nor one slow time of many.
+// TestTail shows by what p99 ours is worse, and that neither owners that a fault touches count, nor one slow time.
 func TestTail(t *testing.T) {
 	healthy := schedule.Schedule{Owners: []schedule.Owner{{Kind: "ReplicaSet", Name: "owner"}}}
 	touched := healthy
@@ -36,6 +36,10 @@ func TestTail(t *testing.T) {
 		"longer":                {healthy, 300, 300, time.Second + moreTail + time.Millisecond, true},
 		"3 of 300":              {healthy, 300, 3, time.Minute, false},
 		"4 of 300":              {healthy, 300, 4, time.Minute, true},
+		"1 of 30":               {healthy, 30, 1, time.Minute, false},
+		"2 of 30":               {healthy, 30, 2, time.Minute, true},
+		"1 of 100":              {healthy, 100, 1, time.Minute, false},
+		"2 of 100":              {healthy, 100, 2, time.Minute, true},
 		"too few":               {healthy, leastOfTail - 1, 10, time.Minute, false},
 		"a fault":               {touched, 300, 300, time.Minute, false},
 	} {
