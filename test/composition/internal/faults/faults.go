@@ -142,7 +142,7 @@ func (f *Faults) Fate(r *model.Request) (fate model.Fate) {
 // reasons are those of a status.
 var reasons = map[int]metav1.StatusReason{
 	http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusConflict: metav1.StatusReasonConflict, http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
-	http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable,
+	http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable, http.StatusGatewayTimeout: metav1.StatusReasonTimeout,
 }
 
 // failure is the answer to a write with this status, or, if it is 0, that of a webhook that is down.

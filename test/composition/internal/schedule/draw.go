@@ -95,6 +95,8 @@ func Draw(seed uint64) Schedule {
 	d.variants()
 	d.rollouts()
 	d.unreliable(d.published)
+	d.specs()
+	d.outages()
 	d.crowd()
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
@@ -236,6 +238,89 @@ func (d *draw) rollouts() {
 		for range 1 + d.IntN(3) {
 			d.add(Step{Action: Roll, Target: o.Name})
 		}
+	}
+}
+
+// outages has requests be throttled or time out, proofs fail, or kube-controller-manager restart, in every fourth seed. It draws from numbers of its own, so that the rest of a seed
+// stays as it is.
+func (d *draw) outages() {
+	d.Rand = rand.New(rand.NewPCG(d.Seed, 18))
+	if d.IntN(4) > 0 {
+		return
+	}
+	for range 1 + d.IntN(2) {
+		switch d.IntN(4) {
+		case 0:
+			d.add(Step{Action: Throttle, Target: d.resource(), N: 1 + d.IntN(10), For: d.often(5*time.Second, time.Minute)})
+		case 1:
+			d.add(Step{Action: FailWrites, Target: d.resource(), N: http.StatusGatewayTimeout, For: d.often(5*time.Second, time.Minute)})
+		case 2:
+			d.add(Step{Action: Unprovable, For: d.often(10*time.Second, 2*time.Minute)})
+		case 3:
+			d.add(Step{Action: Restart})
+		}
+	}
+}
+
+// specs has owners ask for what is less common, and Deployments be paused and rolled back, and Jobs suspended, in every third seed. It draws from numbers of its own, so that the rest
+// of a seed stays as it is.
+func (d *draw) specs() {
+	d.Rand = rand.New(rand.NewPCG(d.Seed, 17))
+	if d.IntN(3) > 0 {
+		return
+	}
+	for i := range d.Owners {
+		o := &d.Owners[i]
+		slow := strings.HasPrefix(o.Name, "daemonsets-queue-") // Chance decides there whose turn it is.
+		switch {
+		case o.Kind == "Deployment":
+			o.Surge, o.MaxUnavailable, o.NoHistory = d.IntN(4), d.IntN(3), d.IntN(2) == 0
+			if d.IntN(2) == 0 {
+				o.Deadline = 25 + d.IntN(60)
+			}
+			d.paused(o, time.Minute)
+			for range d.IntN(3) {
+				d.add(Step{Action: RollBack, Target: o.Name})
+			}
+		case o.Kind == "DaemonSet" && !slow:
+			o.NoHistory = d.IntN(2) == 0
+			if o.Manual = d.IntN(2) == 0; o.Manual {
+				d.deletions(o)
+			}
+			for range d.IntN(3) {
+				d.add(Step{Action: RollBack, Target: o.Name})
+			}
+		case o.Kind == "StatefulSet":
+			o.NoHistory, o.DropClaims, o.MaxUnavailable = d.IntN(2) == 0, d.IntN(2) == 0, d.IntN(3)
+			if o.Manual = d.IntN(3) == 0; o.Manual {
+				d.deletions(o)
+			} else {
+				o.Partition = d.IntN(3)
+			}
+			for range d.IntN(3) {
+				d.add([]Step{{Action: RollBack, Target: o.Name}, {Action: Scale, Target: o.Name, N: d.IntN(6)}}[d.IntN(2)])
+			}
+		case o.Kind == "Job":
+			o.EndFirst = d.IntN(2) == 0
+			if d.IntN(3) == 0 {
+				o.Deadline = 30 + d.IntN(240)
+			}
+			d.paused(o, 2*time.Minute)
+		}
+	}
+}
+
+// paused has an owner be paused, or not, for up to most.
+func (d *draw) paused(o *Owner, most time.Duration) {
+	for range d.IntN(3) {
+		d.add(Step{Action: Pause, Target: o.Name, For: d.often(100*time.Millisecond, most)})
+	}
+}
+
+// deletions has some pods of an owner be deleted.
+func (d *draw) deletions(o *Owner) {
+	for range 1 + d.IntN(5) {
+		d.add(Step{Action: DeletePod, Target: o.Name, N: d.IntN(5)})
 	}
 }
 
@@ -484,7 +569,7 @@ func (s Schedule) Ahead(o Owner) (most time.Duration) {
 
 // Touched is for how long faults disturb an owner, at the most; 0 for a healthy one.
 func (s Schedule) Touched(o Owner) time.Duration {
-	sum := s.touched(o.Reads()) + s.Ahead(o)
+	sum := s.touchedOrUnprovable(o.Reads()) + s.Ahead(o)
 	if o.Namespace != "" {
 		sum += 10 * time.Second // A quota may refuse its pods, and chance decides when it is tried again.
 	}

@@ -34,6 +34,8 @@ const (
 	Unlabel   Action = "unlabel"    // its Nth pod loses the label by which it is selected, for For
 	Annotate  Action = "annotate"   // somebody changes an annotation of it N times a second, for For
 	Replace   Action = "replace"    // it is deleted, and made again after Delay
+	Pause     Action = "pause"      // a Deployment is paused, or a Job suspended, for For
+	RollBack  Action = "roll-back"  // the template that it had first
 )
 
 // Troubles. Target is an owner for the first three, and a resource for the others, for For.
@@ -100,8 +102,21 @@ type Owner struct {
 	Recreate bool `json:",omitempty"`
 	// Surge is how many pods too many a DaemonSet makes while it rolls; 0: it deletes first.
 	Surge int `json:",omitempty"`
-	// MaxUnavailable is how many pods a DaemonSet that does not surge may lack while it rolls; 0: one.
+	// MaxUnavailable is how many pods a DaemonSet that does not surge, or a StatefulSet, may lack while it rolls; 0: one. A Deployment may lack so many, and
+	// have Surge too many; if both are 0, one.
 	MaxUnavailable int `json:",omitempty"`
+	// Manual says that the pods of a DaemonSet or StatefulSet get a new template when somebody deletes them, and not before.
+	Manual bool `json:",omitempty"`
+	// Partition is how many of a StatefulSet's pods, the first ones, keep the template that they have.
+	Partition int `json:",omitempty"`
+	// DropClaims says that a StatefulSet that is scaled down drops the claims of the pods that go.
+	DropClaims bool `json:",omitempty"`
+	// Deadline is for how many seconds a Job may run, or a Deployment's rollout stand still; 0: for ever, and 600.
+	Deadline int `json:",omitempty"`
+	// NoHistory says that nothing is kept of templates that no pod has.
+	NoHistory bool `json:",omitempty"`
+	// EndFirst says that a Job replaces a pod when it has ended, and not when its deletion begins.
+	EndFirst bool `json:",omitempty"`
 	// Short says that a Job wants one pod for each replica, and not four.
 	Short bool `json:",omitempty"`
 	// Parallel says that a StatefulSet's pods do not wait for each other, Indexed that a Job's pods have indexes.

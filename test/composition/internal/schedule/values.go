@@ -215,4 +215,4 @@ func (s Schedule) reads(v Value) []string {
 }
 
 // TouchedValue is for how long faults disturb what a value depends on, at the most.
-func (s Schedule) TouchedValue(v Value) time.Duration { return s.touched(s.reads(v)) }
+func (s Schedule) TouchedValue(v Value) time.Duration { return s.touchedOrUnprovable(s.reads(v)) }

@@ -276,6 +276,9 @@ func (t *Traffic) collectWhatIsLeft(old, now model.Object) {
 	if pod, made := now.(*corev1.Pod); made && pod != nil && old == nil && !t.ended.Load() {
 		t.After(collectTime, func() { t.collectPod(pod) }) // Its owner may have been gone before.
 	}
+	if pod, gone := old.(*corev1.Pod); gone && now == nil && !t.ended.Load() {
+		t.After(collectTime, func() { t.collectVolumeClaims(pod.UID) })
+	}
 	if job, gone := old.(*batchv1.Job); gone && now == nil && metav1.GetControllerOfNoCopy(job) != nil && !t.ended.Load() {
 		t.After(collectTime, func() { t.collect(job) })
 	}
@@ -288,6 +291,21 @@ func (t *Traffic) collectWhatIsLeft(old, now model.Object) {
 				}
 			}
 		})
+	}
+}
+
+// collectVolumeClaims removes the volume claims that belonged to a pod that is gone.
+func (t *Traffic) collectVolumeClaims(pod types.UID) {
+	var left []model.Object
+	t.server.Look(func(truth model.Truth) {
+		for _, claim := range truth.List(model.Claims) {
+			if slices.ContainsFunc(claim.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == pod }) {
+				left = append(left, claim)
+			}
+		}
+	})
+	for _, claim := range left {
+		t.server.Delete(model.Claims, claim.GetNamespace(), claim.GetName(), new(int64(0)))
 	}
 }
 

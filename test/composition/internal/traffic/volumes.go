@@ -149,7 +149,7 @@ func (t *Traffic) drive(name string) {
 // no volume any more.
 func (t *Traffic) mounts(pod *corev1.Pod) (done bool) {
 	name := VolumeOf(pod)
-	if name == "" {
+	if name == "" || len(t.volumes) == 0 {
 		return true
 	}
 	t.server.Look(func(truth model.Truth) {

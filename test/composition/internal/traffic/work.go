@@ -32,6 +32,11 @@ func (t *Traffic) Do(s schedule.Step) bool {
 		t.scale(owner, func(n *int32) { *n = int32(s.N) })
 	case schedule.Roll:
 		t.template(owner, fmt.Sprint("image:", s.At.Milliseconds()))
+	case schedule.RollBack:
+		t.template(owner, firstImage)
+	case schedule.Pause:
+		t.pause(owner, true)
+		undo(func() { t.pause(owner, false) })
 	case schedule.Flip:
 		t.flip(owner, undo)
 	case schedule.Unready:
@@ -116,6 +121,16 @@ func (t *Traffic) template(o schedule.Owner, image string) {
 		model.Change(t.server, model.Deployments, namespaceOf(o), o.Name, func(x *appsv1.Deployment) { x.Spec.Template.Spec.Containers[0].Image = image })
 	case "StatefulSet":
 		model.Change(t.server, model.StatefulSets, namespaceOf(o), o.Name, func(x *appsv1.StatefulSet) { x.Spec.Template.Spec.Containers[0].Image = image })
+	}
+}
+
+// pause pauses a Deployment or suspends a Job, or has it go on.
+func (t *Traffic) pause(o schedule.Owner, on bool) {
+	switch o.Kind {
+	case "Deployment":
+		model.Change(t.server, model.Deployments, namespaceOf(o), o.Name, func(x *appsv1.Deployment) { x.Spec.Paused = on })
+	case "Job":
+		model.Change(t.server, model.Jobs, namespaceOf(o), o.Name, func(x *batchv1.Job) { x.Spec.Suspend = &on })
 	}
 }
 

@@ -49,6 +49,17 @@ func refusedMeanwhile(s schedule.Schedule, owner model.Owner) (n int) {
 	return n
 }
 
+// rescaled is how many pods more may come and go where the server was out of reach: how long a reflector waits before it comes back decides whether a change of replicas is seen
+// before it is changed again.
+func rescaled(s schedule.Schedule, owner model.Owner) (n int) {
+	for _, step := range s.Steps {
+		if step.Action == schedule.Scale && step.Target == owner.Name && s.Has(schedule.Down) {
+			n = max(n, step.N)
+		}
+	}
+	return n
+}
+
 // What ours may have more than stock has.
 const (
 	// moreRequests of one kind for one owner, besides a quarter of stock's.
@@ -104,7 +115,12 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 		if stock.roomier(owner.Namespace) {
 			continue
 		}
+		// Where the server was out of reach, chance decides on either arm which cache is back first. Until that of owners is, pods are made, and deleted again, for the one that is gone.
+		replaced := s.HasFor(schedule.Replace, owner.Name) && s.Has(schedule.Down)
 		for what, n := range ours.Requests[owner] {
+			if replaced {
+				break
+			}
 			own, of := n, ""
 			more := moreRequests
 			if ended(ours.Undone[owner]) && !ended(stock.Undone[owner]) {
@@ -121,11 +137,14 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 				allowed += podsOutOfService(s) // One pass more over the nodes tries one more for each pod that is not seen to have changed.
 			case "create pods":
 				allowed += refusedMeanwhile(s, owner)
+				allowed += rescaled(s, owner)
 				if waitsForOwn(s, reads) {
 					for _, fault := range []schedule.Action{schedule.Webhook, schedule.Refuse, schedule.Ending} {
 						allowed += doublings(s, fault, owner.Name, queues.first)
 					}
 				}
+			case "delete pods":
+				allowed += rescaled(s, owner)
 			case "update controllerrevisions":
 				if s.HasFor(schedule.FailWrites, "controllerrevisions") {
 					allowed *= conflicts
@@ -260,6 +279,9 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 		was, now := stock.Digests[owner], ours.Digests[owner]
 		if owner.Kind == "Job" && (s.HasFor(schedule.FailPod, owner.Name) || crowded(s, owner.Kind)) {
 			continue // Whether a pod runs when one fails is chance, and so is whether the Job fails by its limit, or was done before it was scaled down.
+		}
+		if o := s.Owners[i]; o.Deadline > 0 && o.Kind == "Job" || (o.Manual || o.Partition > 0) && s.Touched(o) > 0 {
+			continue // When the Job has pods again decides whether it is done in time, and when a pod is made, which template it keeps.
 		}
 		if now != was && s.Ahead(s.Owners[i]) == 0 && !stock.roomier(owner.Namespace) && !onlyOurs(owner, now, was) && ended(stock.Undone[owner]) && ended(ours.Undone[owner]) {
 			add("end state", "%s: not as stock leaves it:\n%s\nstock:\n%s", owner, now, was)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -201,7 +202,11 @@ func revisions(truth model.Truth, o model.Owner, d *appsv1.Deployment) state {
 	}
 	s.told = d.Status.Replicas == n && d.Status.ReadyReplicas == r
 	s.done = n == *d.Spec.Replicas && good == n
-	s.excess = n > *d.Spec.Replicas+traffic.Surge
+	surge := traffic.Surge
+	if rolling := d.Spec.Strategy.RollingUpdate; rolling != nil {
+		surge = rolling.MaxSurge.IntValue()
+	}
+	s.excess = int(n) > int(*d.Spec.Replicas)+surge
 	return s
 }
 
@@ -231,6 +236,9 @@ func target(p *corev1.Pod) string {
 func daemons(truth model.Truth, pods []*corev1.Pod, ds *appsv1.DaemonSet) state {
 	s := state{done: true, surplus: map[string]bool{}}
 	image := ds.Spec.Template.Spec.Containers[0].Image
+	current := func(p *corev1.Pod) bool {
+		return ds.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType || p.Spec.Containers[0].Image == image
+	}
 	var toldReady int32
 	for _, x := range truth.List(model.Nodes) {
 		n := x.(*corev1.Node)
@@ -244,10 +252,10 @@ func daemons(truth model.Truth, pods []*corev1.Pod, ds *appsv1.DaemonSet) state 
 				here++
 			}
 			isReady = isReady || ready(p)
-			if active(p) && ready(p) && p.Spec.Containers[0].Image == image {
+			if active(p) && ready(p) && current(p) {
 				good++
 			}
-			if !active(p) || !should || p.Spec.Containers[0].Image != image {
+			if !active(p) || !should || !current(p) {
 				s.surplus[p.Name] = true
 			}
 		}
@@ -277,17 +285,20 @@ func daemons(truth model.Truth, pods []*corev1.Pod, ds *appsv1.DaemonSet) state 
 
 func ordinals(pods []*corev1.Pod, set *appsv1.StatefulSet) state {
 	s := state{surplus: map[string]bool{}}
-	image := set.Spec.Template.Spec.Containers[0].Image
+	image, rolling := set.Spec.Template.Spec.Containers[0].Image, set.Spec.UpdateStrategy.RollingUpdate
+	current := func(p *corev1.Pod) bool {
+		return rolling == nil || ordinal(p) < int(*rolling.Partition) || p.Spec.Containers[0].Image == image
+	}
 	var n, toldReady, good int32
 	for _, p := range pods {
 		n++
 		if ready(p) {
 			toldReady++
 		}
-		if ready(p) && active(p) && p.Spec.Containers[0].Image == image {
+		if ready(p) && active(p) && current(p) {
 			good++
 		}
-		s.surplus[p.Name] = !active(p) || p.Spec.Containers[0].Image != image || int32(ordinal(p)) >= *set.Spec.Replicas
+		s.surplus[p.Name] = !active(p) || !current(p) || int32(ordinal(p)) >= *set.Spec.Replicas
 		s.excess = s.excess || active(p) && int32(ordinal(p)) >= *set.Spec.Replicas
 	}
 	s.told = set.Status.ReadyReplicas == toldReady
@@ -320,12 +331,17 @@ func jobs(pods []*corev1.Pod, job *batchv1.Job) state {
 			}
 		}
 	}
-	paused := job.Spec.Suspend != nil && *job.Spec.Suspend
-	for _, p := range pods {
-		s.surplus[p.Name] = !active(p) || complete || paused || job.Status.Failed+failed > *job.Spec.BackoffLimit || n > *job.Spec.Parallelism || n+job.Status.Succeeded > *job.Spec.Completions
+	paused, want := *job.Spec.Suspend, max(0, min(*job.Spec.Parallelism, *job.Spec.Completions-job.Status.Succeeded))
+	if paused {
+		want = 0
 	}
-	s.excess = n > *job.Spec.Parallelism || complete && n > 0
+	deadline, start := job.Spec.ActiveDeadlineSeconds, job.Status.StartTime
+	late := deadline != nil && start != nil && time.Since(start.Time) >= time.Duration(*deadline)*time.Second
+	for _, p := range pods {
+		s.surplus[p.Name] = !active(p) || complete || paused || late || job.Status.Failed+failed > *job.Spec.BackoffLimit || n > *job.Spec.Parallelism || n+job.Status.Succeeded > *job.Spec.Completions
+	}
+	s.excess = n > *job.Spec.Parallelism || (complete || paused) && n > 0
 	s.told = job.Status.Active == n && (job.Status.Ready == nil || *job.Status.Ready == r)
-	s.done = complete || n == r && n == max(0, min(*job.Spec.Parallelism, *job.Spec.Completions-job.Status.Succeeded))
+	s.done = complete || n == r && n == want
 	return s
 }

@@ -35,13 +35,13 @@ func (t *Tail) Add(s schedule.Schedule, stock, ours Record) {
 	for i, owner := range Owners(s) {
 		onlyOurs := ended(ours.Undone[owner]) && !ended(stock.Undone[owner]) // How long stock would have taken is not known.
 		if s.Touched(s.Owners[i]) == 0 && !crowded(s, owner.Kind) && !stock.roomier(owner.Namespace) && !onlyOurs {
-			addTail(t.stock, owner, stock)
-			addTail(t.ours, owner, ours)
+			addTail(t.stock, owner, s.Owners[i].MinReady, stock)
+			addTail(t.ours, owner, s.Owners[i].MinReady, ours)
 		}
 	}
 }
 
-func addTail(to map[string][]time.Duration, owner model.Owner, r Record) {
+func addTail(to map[string][]time.Duration, owner model.Owner, minReady int, r Record) {
 	add := func(rule string, spans []Span) {
 		for _, span := range spans {
 			if !span.Open {
@@ -57,6 +57,9 @@ func addTail(to map[string][]time.Duration, owner model.Owner, r Record) {
 		return
 	}
 	add("status latency", r.Untold[owner])
+	if minReady > 0 {
+		return // Rollouts take minutes then, and chance decides whether two of them are one.
+	}
 	add("pods latency", without(r.Undone[owner], r.Backoff[owner]))
 }
 

@@ -47,9 +47,8 @@ func (qm *QuotaMonitor) follow(ctx context.Context, resource schema.GroupVersion
 	})
 }
 
-// keepUnproven leaves what would fall in usage as it was, and what would be new out, unless the caches by which it was counted
-// are proven fresh. Each value is proven by itself. later is true if nothing but a newer reading is wanted, for which the quota is back
-// on the queue, and there is nothing to publish before.
+// keepUnproven leaves what would fall in usage as it was, and what would be new out, unless the caches by which it was counted are proven fresh. Each value is
+// proven by itself. later is true if nothing but a newer reading is wanted, for which the quota is back on the queue, and there is nothing to publish before.
 func (rq *Controller) keepUnproven(ctx context.Context, resourceQuota *v1.ResourceQuota, usage v1.ResourceList) (later bool) {
 	rises := false
 	var first, waits []v1.ResourceName

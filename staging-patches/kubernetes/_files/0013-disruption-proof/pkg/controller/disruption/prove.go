@@ -68,9 +68,8 @@ func (dc *DisruptionController) scaledBy(pdb *policy.PodDisruptionBudget) []sche
 	return out
 }
 
-// allowed is how many disruptions to allow, of so many by what was read: no more than before unless the caches are proven
-// fresh. What was allowed under another spec counts as none. again is true if nothing but a newer reading is wanted, for which the
-// budget is back on the queue.
+// allowed is how many disruptions to allow, of so many by what was read: no more than before unless the caches are proven fresh. What was allowed under another
+// spec counts as none. again is true if nothing but a newer reading is wanted, for which the budget is back on the queue.
 func (dc *DisruptionController) allowed(ctx context.Context, pdb *policy.PodDisruptionBudget, byCache int32) (n int32, again bool) {
 	before := pdb.Status.DisruptionsAllowed
 	if pdb.Status.ObservedGeneration != pdb.Generation {

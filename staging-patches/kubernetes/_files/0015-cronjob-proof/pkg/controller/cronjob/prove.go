@@ -28,8 +28,7 @@ import (
 var cronJobGroupResource = batchv1.Resource("cronjobs")
 
 const (
-	// patience is how long a CronJob waits for its caches before it is read from the server, and how old what was read
-	// for another one may be.
+	// patience is how long a CronJob waits for its caches before it is read from the server, and how old what was read for another one may be.
 	patience = 2 * time.Second
 	// longestWait is how long a CronJob waits in all if it has no startingDeadlineSeconds.
 	longestWait = 30 * time.Second
@@ -148,9 +147,8 @@ func (jm *ControllerV2) forOwner(ctx context.Context, cronJob *batchv1.CronJob) 
 
 func (r realJobControl) requests() context.Context { return cmp.Or(r.ctx, context.TODO()) }
 
-// cached is the cache's CronJob and until when it may wait that waits since then: for nine tenths of what is left of its
-// startingDeadlineSeconds, and no longer than half of the time to the next run. Nothing is missed by one that was synced since
-// its last run was due, so the cache must not have it run again.
+// cached is the cache's CronJob and until when it may wait that waits since then: for nine tenths of what is left of its startingDeadlineSeconds, and no longer
+// than half of the time to the next run. Nothing is missed by one that was synced since its last run was due, so the cache must not have it run again.
 func (jm *ControllerV2) cached(key string, since, synced time.Time) (*batchv1.CronJob, time.Time) {
 	namespace, name, _ := cache.SplitMetaNamespaceKey(key)
 	cronJob, err := jm.cronJobLister.CronJobs(namespace).Get(name)

@@ -14,14 +14,12 @@ import (
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 
+	"k8s.io/kubernetes/pkg/controller"
+	"k8s.io/kubernetes/pkg/controller/deployment/util"
 	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
-var (
-	deploymentGroupResource = apps.Resource("deployments")
-	replicaSetGroupResource = apps.Resource("replicasets")
-	podGroupResource        = v1.Resource("pods")
-)
+var deploymentGroupResource, replicaSetGroupResource, podGroupResource = apps.Resource("deployments"), apps.Resource("replicasets"), v1.Resource("pods")
 
 func newConsistencyStore(deployments appsinformers.DeploymentInformer, replicaSets appsinformers.ReplicaSetInformer, pods coreinformers.PodInformer) consistencyutil.ConsistencyStore {
 	return consistencyutil.NewIfProvided("deployment", map[schema.GroupResource]consistencyutil.LastSyncRVGetter{
@@ -47,13 +45,26 @@ func (dc *DeploymentController) begin(ctx context.Context, namespace, name strin
 	return ctx, d, err
 }
 
-// proveStart asks for proof that no old pods run before a Deployment that recreates starts new ones. The first ReplicaSet
-// of a Deployment waits for nothing.
+// proveStart asks for proof that no old pods run before a Deployment that recreates starts new ones. The first ReplicaSet of a Deployment waits for nothing.
 func (dc *DeploymentController) proveStart(ctx context.Context, d *apps.Deployment, newRS *apps.ReplicaSet, oldRSs []*apps.ReplicaSet) error {
 	if len(oldRSs) == 0 || newRS != nil && *newRS.Spec.Replicas >= *d.Spec.Replicas {
 		return nil
 	}
 	return consistencyutil.ProveFresh(ctx, dc.consistencyStore, deploymentGroupResource, replicaSetGroupResource, podGroupResource)
+}
+
+// scaleProven is scale, but a paused Deployment that recreates starts no pods beside old ones, whose deletion may have waited for a proof.
+func (dc *DeploymentController) scaleProven(ctx context.Context, d *apps.Deployment, newRS *apps.ReplicaSet, oldRSs []*apps.ReplicaSet) error {
+	if !util.IsRollingUpdate(d) && newRS != nil && *newRS.Spec.Replicas == 0 && len(controller.FilterActiveReplicaSets(oldRSs)) == 0 && consistencyutil.Proves(dc.consistencyStore) {
+		podMap, err := dc.getPodMapForDeployment(d, oldRSs)
+		if err != nil || oldPodsRunning(newRS, oldRSs, podMap) {
+			return err
+		}
+		if err := dc.proveStart(ctx, d, newRS, oldRSs); err != nil {
+			return err
+		}
+	}
+	return dc.scale(ctx, d, newRS, oldRSs)
 }
 
 // proveScaleDown asks for proof of what a ReplicaSet is scaled down for: in a rolling update also of the pods, as it must be

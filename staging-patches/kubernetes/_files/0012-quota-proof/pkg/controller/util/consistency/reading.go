@@ -12,8 +12,7 @@ import (
 
 // What follows is optionally implemented by a provider's store.
 type (
-	// ReadingStore can tell of single objects' values whether they are counted by fresh caches; see Follow, WithReading and
-	// ForgetReading.
+	// ReadingStore can tell of single objects' values whether they are counted by fresh caches; see Follow, WithReading and ForgetReading.
 	ReadingStore interface {
 		Follow(resource schema.GroupResource, cache LastSyncRVGetter)
 		Reading(key string) Pass
@@ -60,9 +59,8 @@ func AfterLists(store ConsistencyStore, cache cache.Store, do func()) (bookmark 
 	return nil
 }
 
-// WithReading has ProvePass ask the store about what is read from its caches after this call, for the object with this key
-// on the controller's queue. That key comes back (OnReady) when it may be worth trying again what was refused. No value is
-// refused without end.
+// WithReading has ProvePass ask the store about what is read from its caches after this call, for the object with this key on the controller's queue. That key
+// comes back (OnReady) when it may be worth trying again what was refused. No value is refused without end.
 func WithReading(ctx context.Context, store ConsistencyStore, key string) context.Context {
 	if s, ok := store.(ReadingStore); ok {
 		return WithPass(ctx, s.Reading(key))

@@ -8,9 +8,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Lagging are the keys on a queue that were put off because the cache does not show the controller's own writes yet. The queue tries
-// them again with backoff, for up to 1000 s, or drops them after some tries. They come back when the cache shows what it
-// lacked, unless anything else has failed for them.
+// Lagging are the keys on a queue that were put off because the cache does not show the controller's own writes yet. The queue tries them again with backoff,
+// for up to 1000 s, or drops them after some tries. They come back when the cache shows what it lacked, unless anything else has failed for them.
 type Lagging interface {
 	// Lags notes, and returns, whether the cache lags for the key. still reads the cache once more: it may have caught up meanwhile.
 	Lags(key string, lags bool, still func() bool) bool
