@@ -649,7 +649,7 @@ func (s Schedule) TouchedAt(resource string, at, settle time.Duration) bool {
 		case step.Action == Unprovable:
 			d = lostFor // Proofs are asked for more and more seldom meanwhile.
 		case step.Action == Down:
-			d = reflectorBackoff
+			d = 2 * reflectorBackoff // Before it watches, and, if that has expired, before it lists.
 		}
 		return d > 0 && at >= step.At && at <= step.At+step.For+d+settle
 	})
