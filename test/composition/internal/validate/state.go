@@ -110,7 +110,9 @@ func digest(truth model.Truth, o model.Owner) string {
 	case *batchv1.Job:
 		lines = append(lines, noConditions)
 		for _, c := range x.Status.Conditions {
-			lines[0] += " " + string(c.Type)
+			if c.Type != batchv1.JobSuspended { // It may be done before it is.
+				lines[0] += " " + string(c.Type)
+			}
 		}
 		if lines[0] == complete { // How many have succeeded when it fails depends on when that is.
 			lines = append(lines, fmt.Sprint("succeeded ", x.Status.Succeeded))

@@ -32,6 +32,9 @@ func (t *Tail) Add(s schedule.Schedule, stock, ours Record) {
 	if t.stock == nil {
 		t.stock, t.ours = map[string][]time.Duration{}, map[string][]time.Duration{}
 	}
+	if throttles(s) {
+		return // Chance decides whose requests wait, and all owners' may.
+	}
 	for i, owner := range Owners(s) {
 		onlyOurs := ended(ours.Undone[owner]) && !ended(stock.Undone[owner]) // How long stock would have taken is not known.
 		if s.Touched(s.Owners[i]) == 0 && !crowded(s, owner.Kind) && !stock.roomier(owner.Namespace) && !onlyOurs {
