@@ -82,7 +82,7 @@ var workloads = []Controller{
 		{Verbs: "create", Resources: "replicasets.apps", Mode: View, Scenarios: []int{37},
 			Why: ownWrites + " The Deployment, its ReplicaSets and its pods are proven before one that recreates starts new pods beside an old ReplicaSet."},
 		{Verbs: "update", Resources: "replicasets.apps", Mode: View, Scenarios: []int{37},
-			Why: "Likewise. The Deployment and its ReplicaSets are proven before a scale-down, for a rolling update its pods, too. Scaling up waits for nothing else."},
+			Why: "Likewise. The Deployment and its ReplicaSets are proven before a scale-down, for a rolling update its pods, too. Scaling up waits for nothing else, but in one that recreates and is paused, for old pods to be gone."},
 		{Verbs: "patch", Resources: "replicasets.apps", Mode: InCode, Why: "It adopts or releases a ReplicaSet after a live read of the Deployment, and names the ReplicaSet's UID."},
 		{Verbs: "delete", Resources: "replicasets.apps", Mode: View, Scenarios: []int{37}, Why: "The Deployment and its ReplicaSets are proven before an old one is cleaned up."},
 		{Verbs: "update", Resources: "deployments.apps deployments.apps/status", Mode: InCode, Why: refused},

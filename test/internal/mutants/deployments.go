@@ -37,6 +37,22 @@ var deployments = []Tested{
 		Package: "pkg/consistencystore", Test: "TestADeploymentWaitsForWhatMayHarm/pods_started_again",
 	},
 	{
+		Mutant: Mutant{
+			Name: "deployment-paused", Protection: "a Deployment that recreates and is paused starts no pods beside old ones that are not deleted yet", File: deployment + "prove.go",
+			Old: "oldPodsRunning(newRS, oldRSs, podMap) {",
+			New: "oldPodsRunning(newRS, oldRSs, podMap) && false {",
+		},
+		Package: compositionTests, Test: "TestADeploymentThatRecreatesIsPausedWhileItsPodsWait",
+	},
+	{
+		Mutant: Mutant{
+			Name: "deployment-paused-proof", Protection: "a Deployment that recreates and is paused starts no pods beside old ones that its caches lack", File: deployment + "prove.go",
+			Old: "if err := dc.proveStart(ctx, d, newRS, oldRSs); err != nil {",
+			New: "if err := dc.proveStart(ctx, d, newRS, oldRSs); err != nil && false {",
+		},
+		Package: compositionTests, Test: "TestADeploymentThatRecreatesIsPausedWithPodsUnseen",
+	},
+	{
 		Mutant:  deploymentCleanup,
 		Package: "pkg/consistencystore", Test: "TestADeploymentWaitsForWhatMayHarm/an_old_ReplicaSet_when_all_is_done",
 	},
