@@ -233,6 +233,10 @@ func compareClaims(s schedule.Schedule, stock, ours Record) (out []Violation) {
 			allowed += int(fault / time.Second) // Live reads while a cache is stale, of which there is one a second.
 		case what == "update resourceclaims/status" && fault > 0:
 			allowed = 2*stock.Claiming[what] + perConflict
+			// What waits for a proof may be due when writes fail, and stock's done before.
+			for _, c := range s.Claimers {
+				allowed += (c.Own + len(c.Shared)) * doublings(s, schedule.FailWrites, "resourceclaims", queues.first)
+			}
 		}
 		if n > allowed {
 			add("requests", "of the controller of claims: %d times %s, stock %d", n, what, stock.Claiming[what])
