@@ -49,11 +49,10 @@ func (s *Store) comeBack(c *comeback, back func()) {
 	}()
 }
 
-// backsOff reports whether a failure of an owner may leave it on the controller's queue for longer than a minute: those of Jobs and autoscalers may not, and CronJobs have times of
-// their own.
+// backsOff reports whether a failure of an owner may leave it on the controller's queue for longer than a minute: those of Jobs and autoscalers may not.
 func (s *Store) backsOff() bool {
 	switch s.name {
-	case daemonSetStore, statefulSetStore, deploymentStore, replicaSetStore, replicationControllerStore:
+	case daemonSetStore, statefulSetStore, deploymentStore, replicaSetStore, replicationControllerStore, cronJob:
 		return true
 	}
 	return false
@@ -80,7 +79,21 @@ func (s *Store) comeBackFailing(owner types.NamespacedName) {
 		}
 		s.mu.Unlock()
 		if waits && s.refusals.open(owner) {
-			s.wakeAction(owner)
+			s.wakeFailing(owner)
 		}
 	})
+}
+
+// wakeFailing is wakeAction for an owner that comes back. A CronJob is no longer left to its queue's backoff.
+func (s *Store) wakeFailing(owner types.NamespacedName) {
+	if !s.brief {
+		s.wakeAction(owner)
+		return
+	}
+	s.mu.Lock()
+	add := s.add
+	s.mu.Unlock()
+	if add != nil {
+		add(queueKey(owner))
+	}
 }

@@ -78,10 +78,11 @@ func TestAnOwnerThatItsQueueDropsComesBack(t *testing.T) {
 func TestAnOwnerDoesNotWaitForWhatEventsHaveDoneToItsQueue(t *testing.T) {
 	owner := types.NamespacedName{Namespace: "ns", Name: "owner"}
 	for controller, comes := range map[string]bool{daemonSetStore: true, statefulSetStore: true, deploymentStore: true, replicaSetStore: true, replicationControllerStore: true,
-		"job": false, autoscaler: false, cronJob: false, "resourcequota": false} {
+		cronJob: true, "job": false, autoscaler: false, "resourcequota": false} {
 		t.Run(controller, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store, queue := withQueue(t, controller)
+				store.brief = controller == cronJob
 				status := transport.Write{Method: http.MethodPut, Resource: schema.GroupResource{Resource: "owners"}, Subresource: "status"}
 				fails := func() time.Time {
 					require.NoError(t, store.EnsureReady(owner))

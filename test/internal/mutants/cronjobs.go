@@ -23,6 +23,14 @@ var cronJobs = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "cronjob-comeback", Protection: "a CronJob of which writes fail is not left to its queue for long where events have doubled its delay", File: "pkg/consistencystore/comeback.go",
+			Old: "replicationControllerStore, cronJob:",
+			New: "replicationControllerStore:",
+		},
+		Package: compositionTests, Test: "TestRegressions/cronjob-left-to-its-queue.json",
+	},
+	{
+		Mutant: Mutant{
 			Name: "cronjob-looks", Protection: "a CronJob that is looked at often while it waits is synced once at the end of its wait", File: cronJob + "prove.go",
 			Old: "		jm.ask(ctx, key, since)\n",
 			New: "		jm.ask(ctx, key, since); for range 9 { time.AfterFunc(until.Sub(now), func() { jm.back(key, since) }) }\n",
