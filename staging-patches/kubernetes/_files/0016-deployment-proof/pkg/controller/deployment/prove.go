@@ -86,11 +86,3 @@ func (dc *DeploymentController) proveCleanup(ctx context.Context) error {
 
 // waits reports whether an action is put off until the Deployment is back on the queue. The rest of the reconcile goes on.
 func waits(err error) bool { return consistencyutil.Parked(err) && !consistencyutil.Again(err) }
-
-// again is err if the reconcile is to be made once more at once, else nil.
-func again(err error) error {
-	if consistencyutil.Again(err) {
-		return err
-	}
-	return nil
-}

@@ -43,7 +43,8 @@ func WithOwnerView(ctx context.Context, owner Owner) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }
 
-// Passes makes a pass every period until the context ends, as wait.UntilWithContext does. A store that refuses actions may have passes made in between.
+// Passes makes a pass every period until the context ends, as wait.UntilWithContext does. A store that refuses actions
+// may have passes made in between.
 func Passes(ctx context.Context, store ConsistencyStore, pass func(context.Context), period time.Duration) {
 	if s, ok := store.(PassStore); ok {
 		s.Passes(ctx, pass, period)

@@ -15,7 +15,8 @@ type Graph struct {
 	Mark func(reached func())
 	// Monitored returns the resources whose events are queued.
 	Monitored func() []schema.GroupVersionResource
-	// TrustAbsence has the controller look up again what it remembers as absent, while trusted is false; when it turns true, that is forgotten.
+	// TrustAbsence has the controller look up again what it remembers as absent, while trusted is false; when it turns true,
+	// that is forgotten.
 	TrustAbsence func(trusted bool)
 }
 

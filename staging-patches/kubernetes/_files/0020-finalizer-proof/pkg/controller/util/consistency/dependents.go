@@ -36,7 +36,8 @@ func NewDependents(controller string, add func(key string), caches map[schema.Gr
 	return d
 }
 
-// Read must be called once the object with this key was seen to be deleted, and before its dependents are looked up with the context that it returns.
+// Read must be called once the object with this key was seen to be deleted, and before its dependents are looked up with the
+// context that it returns.
 func (d Dependents) Read(ctx context.Context, key string) context.Context {
 	return WithReading(ctx, d.store, key)
 }

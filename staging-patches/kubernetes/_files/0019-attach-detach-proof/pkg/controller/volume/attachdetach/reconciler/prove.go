@@ -17,7 +17,8 @@ import (
 
 var nodeGroupResource = v1.Resource("nodes")
 
-// whenForced is what a pass does by the cached node alone: it detaches a volume without asking the server whether the node still uses it.
+// whenForced is what a pass does by the cached node alone: it detaches a volume without asking the server whether the node
+// still uses it.
 const whenForced = "forced detaches"
 
 // Prove has the reconciler prove that its nodes are fresh before it forces a detach. It must be called before Run.
