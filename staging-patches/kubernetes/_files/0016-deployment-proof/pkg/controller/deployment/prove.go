@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
-
 	"k8s.io/kubernetes/pkg/controller"
 	"k8s.io/kubernetes/pkg/controller/deployment/util"
 	consistencyutil "k8s.io/kubernetes/pkg/controller/util/consistency"
@@ -36,16 +35,15 @@ func (dc *DeploymentController) begin(ctx context.Context, namespace, name strin
 		return ctx, nil, err
 	}
 	d, err := dc.dLister.Deployments(namespace).Get(name)
-	switch {
-	case errors.IsNotFound(err):
+	if errors.IsNotFound(err) {
 		dc.consistencyStore.Clear(owner, "")
-	case err == nil:
+	} else if err == nil {
 		ctx = consistencyutil.WithOwnerRead(ctx, dc.consistencyStore, d, controllerKind)
 	}
 	return ctx, d, err
 }
 
-// proveStart asks for proof that no old pods run before a Deployment that recreates starts new ones. The first ReplicaSet of a Deployment waits for nothing.
+// proveStart asks for proof that no old pods run before a Deployment that recreates starts new ones. Its first ReplicaSet waits for nothing.
 func (dc *DeploymentController) proveStart(ctx context.Context, d *apps.Deployment, newRS *apps.ReplicaSet, oldRSs []*apps.ReplicaSet) error {
 	if len(oldRSs) == 0 || newRS != nil && *newRS.Spec.Replicas >= *d.Spec.Replicas {
 		return nil
@@ -56,8 +54,7 @@ func (dc *DeploymentController) proveStart(ctx context.Context, d *apps.Deployme
 // scaleProven is scale, but a paused Deployment that recreates starts no pods beside old ones, whose deletion may have waited for a proof.
 func (dc *DeploymentController) scaleProven(ctx context.Context, d *apps.Deployment, newRS *apps.ReplicaSet, oldRSs []*apps.ReplicaSet) error {
 	if !util.IsRollingUpdate(d) && newRS != nil && *newRS.Spec.Replicas == 0 && len(controller.FilterActiveReplicaSets(oldRSs)) == 0 && consistencyutil.Proves(dc.consistencyStore) {
-		podMap, err := dc.getPodMapForDeployment(d, oldRSs)
-		if err != nil || oldPodsRunning(newRS, oldRSs, podMap) {
+		if podMap, err := dc.getPodMapForDeployment(d, oldRSs); err != nil || oldPodsRunning(newRS, oldRSs, podMap) {
 			return err
 		}
 		if err := dc.proveStart(ctx, d, newRS, oldRSs); err != nil {
@@ -67,8 +64,7 @@ func (dc *DeploymentController) scaleProven(ctx context.Context, d *apps.Deploym
 	return dc.scale(ctx, d, newRS, oldRSs)
 }
 
-// proveScaleDown asks for proof of what a ReplicaSet is scaled down for: in a rolling update also of the pods, as it must be
-// true that enough of them are available.
+// proveScaleDown asks for proof of what a ReplicaSet is scaled down for: in a rolling update also of the pods, of which enough must be available.
 func (dc *DeploymentController) proveScaleDown(ctx context.Context, rs *apps.ReplicaSet, newScale int32, d *apps.Deployment) error {
 	switch {
 	case newScale >= *rs.Spec.Replicas:
@@ -86,3 +82,11 @@ func (dc *DeploymentController) proveCleanup(ctx context.Context) error {
 
 // waits reports whether an action is put off until the Deployment is back on the queue. The rest of the reconcile goes on.
 func waits(err error) bool { return consistencyutil.Parked(err) && !consistencyutil.Again(err) }
+
+// again is err if the reconcile is to be made once more at once, else nil.
+func again(err error) error {
+	if consistencyutil.Again(err) {
+		return err
+	}
+	return nil
+}
