@@ -288,8 +288,8 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 		if owner.Kind == "Job" && (s.HasFor(schedule.FailPod, owner.Name) || crowded(s, owner.Kind)) {
 			continue // Whether a pod runs when one fails is chance, and so is whether the Job fails by its limit, or was done before it was scaled down.
 		}
-		if o := s.Owners[i]; o.Deadline > 0 && o.Kind == "Job" || (o.Manual || o.Partition > 0) && s.Touched(o) > 0 {
-			continue // When the Job has pods again decides whether it is done in time, and when a pod is made, which template it keeps.
+		if o := s.Owners[i]; o.Deadline > 0 && o.Kind == "Job" || (o.Manual || o.Partition > 0 || o.DropClaims) && s.Touched(o) > 0 {
+			continue // When the Job has pods again decides whether it is done in time, and when a pod is made, which template it keeps, and whether its claim goes with it.
 		}
 		if now != was && s.Ahead(s.Owners[i]) == 0 && !stock.roomier(owner.Namespace) && !onlyOurs(owner, now, was) && ended(stock.Undone[owner]) && ended(ours.Undone[owner]) {
 			add("end state", "%s: not as stock leaves it:\n%s\nstock:\n%s", owner, now, was)
@@ -347,15 +347,15 @@ func endpointExcused(s schedule.Schedule, v Violation, stock, ours Record) bool 
 	return v.Rule == endpointRule && s.HasFor(schedule.FailWrites, "endpointslices") && ours.broke(endpointRule) <= stock.broke(endpointRule)
 }
 
-// onlyOurs says that a Job is complete, and stock's never will be: it deleted pods that had finished, which a stale cache had as running. Or that the status of a DaemonSet
+// onlyOurs says that a Job is complete, and stock's never will be: it deleted pods that had finished, which a stale cache had as running. Or that the status of another
 // has all pods available, and stock's, with the same pods, has not: nothing has it come back.
 func onlyOurs(owner model.Owner, ours, stock string) bool {
-	if owner.Kind == "DaemonSet" {
+	if owner.Kind != "Job" {
 		_, pods, _ := strings.Cut(ours, "\n")
 		_, stocks, _ := strings.Cut(stock, "\n")
 		return strings.HasPrefix(ours, allAvailable) && !strings.HasPrefix(stock, allAvailable) && pods == stocks
 	}
-	return owner.Kind == "Job" && strings.HasPrefix(ours, complete) && stock == noConditions
+	return strings.HasPrefix(ours, complete) && stock == noConditions
 }
 
 // ofKind is how often something was done for all owners of a kind. Creations and deletions of pods count together while they fail.

@@ -79,15 +79,23 @@ func stateOf(truth model.Truth, o model.Owner) state {
 // How the digest of a Job begins that has no conditions, and of one that is complete.
 const noConditions, complete = "conditions:", noConditions + " SuccessCriteriaMet Complete"
 
-// allAvailable is how the digest of a DaemonSet begins whose status says that all its pods have the template and are available.
+// allAvailable is how the digest of an owner begins whose status says that all its pods are available, and, of a DaemonSet, have the template.
 const allAvailable = "all available: "
+
+// told is a status, and whether it has so many pods as there are to be available.
+func told(want, available int32, status fmt.Stringer) string {
+	if available == want {
+		return allAvailable + status.String()
+	}
+	return "not " + allAvailable + status.String()
+}
 
 // digest is what of an owner, its pods and its volume claims does not depend on when and where they were made.
 func digest(truth model.Truth, o model.Owner) string {
 	var lines []string
 	switch x := truth.Get(traffic.Kinds[o.Kind], o.Namespace, o.Name).(type) {
 	case *appsv1.ReplicaSet:
-		lines = append(lines, x.Status.String())
+		lines = append(lines, told(*x.Spec.Replicas, x.Status.AvailableReplicas, &x.Status))
 	case *appsv1.Deployment:
 		lines = append(lines, fmt.Sprint("replicas ", x.Status.Replicas, ", updated ", x.Status.UpdatedReplicas, ", available ", x.Status.AvailableReplicas, ", observed ", x.Status.ObservedGeneration))
 		for _, rs := range truth.Owned(model.ReplicaSets, o) {
@@ -98,15 +106,11 @@ func digest(truth model.Truth, o model.Owner) string {
 			}
 		}
 	case *corev1.ReplicationController:
-		lines = append(lines, x.Status.String())
+		lines = append(lines, told(*x.Spec.Replicas, x.Status.AvailableReplicas, &x.Status))
 	case *appsv1.DaemonSet:
-		told := allAvailable
-		if n := x.Status.DesiredNumberScheduled; x.Status.UpdatedNumberScheduled != n || x.Status.NumberAvailable != n {
-			told = "not " + told
-		}
-		lines = append(lines, told+x.Status.String())
+		lines = append(lines, told(x.Status.DesiredNumberScheduled, min(x.Status.UpdatedNumberScheduled, x.Status.NumberAvailable), &x.Status))
 	case *appsv1.StatefulSet:
-		lines = append(lines, x.Status.String())
+		lines = append(lines, told(*x.Spec.Replicas, x.Status.AvailableReplicas, &x.Status))
 	case *batchv1.Job:
 		lines = append(lines, noConditions)
 		for _, c := range x.Status.Conditions {

@@ -6,7 +6,9 @@ package validate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/model"
@@ -17,12 +19,15 @@ import (
 
 const (
 	// moreTail is what ours may have more of a healthy owner's p99. A reconcile waits for the event of a write of its own, or for a proof: a request and an
-	// event. What is then seen first may be what the scheduler did meanwhile. A Deployment's change passes two controllers.
-	moreTail = 2 * (model.RequestTime + model.WatchTime + traffic.ScheduleTime)
+	// event. What is then seen first may be what the scheduler did meanwhile.
+	moreTail = model.RequestTime + model.WatchTime + traffic.ScheduleTime
 	// leastOfTail is of how many times the second slowest says something. Of fewer than 200 it counts as p99, as a single one is chance: a Job's change may
 	// fall just after upstream's controller has collected those of a second, on either arm.
 	leastOfTail = 20
 )
+
+// How rules end that are of Jobs, and of Deployments.
+const ofJobs, ofDeployments = " of Jobs", " of Deployments"
 
 // Tail has how long what no fault touches took on both arms, in many histories, by rule.
 type Tail struct{ stock, ours map[string][]time.Duration }
@@ -56,14 +61,18 @@ func addTail(to map[string][]time.Duration, owner model.Owner, minReady int, r R
 	if owner.Kind == "Job" {
 		// Upstream's controller collects a Job's changes for a second, which would hide those of the others. How long its pods take is
 		// chance, see Compare.
-		add("status latency of Jobs", r.Untold[owner])
+		add("status latency"+ofJobs, r.Untold[owner])
 		return
 	}
-	add("status latency", r.Untold[owner])
+	of := ""
+	if owner.Kind == "Deployment" {
+		of = ofDeployments
+	}
+	add("status latency"+of, r.Untold[owner])
 	if minReady > 0 {
 		return // Rollouts take minutes then, and chance decides whether two of them are one.
 	}
-	add("pods latency", without(r.Undone[owner], r.Backoff[owner]))
+	add("pods latency"+of, without(r.Undone[owner], r.Backoff[owner]))
 }
 
 // Judged says whether there was enough to judge.
@@ -78,7 +87,11 @@ func (t *Tail) Judge() (out []Violation) {
 		if min(len(stock), len(ours)) < leastOfTail {
 			continue
 		}
-		if is, was := p99(ours), p99(stock); is > was+moreTail {
+		more := moreTail
+		if strings.HasSuffix(rule, ofJobs) || strings.HasSuffix(rule, ofDeployments) { // A change passes two controllers, or waits for another.
+			more *= 2
+		}
+		if is, was := p99(ours), p99(stock); is > was+more {
 			out = append(out, Violation{"p99", fmt.Sprintf("%s of healthy owners: %s of %d, stock %s of %d", rule, is, len(ours), was, len(stock))})
 		}
 	}
@@ -88,7 +101,7 @@ func (t *Tail) Judge() (out []Violation) {
 
 // String is for logs.
 func (t *Tail) String() (out string) {
-	for _, rule := range []string{"status latency", "status latency of Jobs", "pods latency", "deletion latency"} {
+	for _, rule := range slices.Sorted(maps.Keys(t.stock)) {
 		out += fmt.Sprintf("%s of healthy owners, p99: %s of %d, stock %s of %d\n", rule, p99(t.ours[rule]), len(t.ours[rule]), p99(t.stock[rule]), len(t.stock[rule]))
 	}
 	return out
