@@ -183,8 +183,8 @@ var all = []Mutant{
 	},
 	{
 		Name: "pods-deployment", Protection: "the pods of a Deployment that recreates are proven before new ones start", File: deployment + "prove.go",
-		Old: "		return nil\n	}\n	return consistencyutil.ProveFresh(ctx, dc.consistencyStore, deploymentGroupResource, replicaSetGroupResource, podGroupResource)\n}\n\n// proveScaleDown",
-		New: "		return nil\n	}\n	return consistencyutil.ProveFresh(ctx, dc.consistencyStore, deploymentGroupResource, replicaSetGroupResource)\n}\n\n// proveScaleDown",
+		Old: "		return nil\n	}\n	return consistencyutil.ProveFresh(ctx, dc.consistencyStore, deploymentGroupResource, replicaSetGroupResource, podGroupResource)\n}\n\n// scaleProven",
+		New: "		return nil\n	}\n	return consistencyutil.ProveFresh(ctx, dc.consistencyStore, deploymentGroupResource, replicaSetGroupResource)\n}\n\n// scaleProven",
 	},
 	deploymentCleanup,
 	{
