@@ -79,21 +79,8 @@ func (s *Store) comeBackFailing(owner types.NamespacedName) {
 		}
 		s.mu.Unlock()
 		if waits && s.refusals.open(owner) {
-			s.wakeFailing(owner)
+			s.refusals.looks(owner) // A CronJob is left to its queue's backoff no longer.
+			s.wakeAction(owner)
 		}
 	})
-}
-
-// wakeFailing is wakeAction for an owner that comes back. A CronJob is no longer left to its queue's backoff.
-func (s *Store) wakeFailing(owner types.NamespacedName) {
-	if !s.brief {
-		s.wakeAction(owner)
-		return
-	}
-	s.mu.Lock()
-	add := s.add
-	s.mu.Unlock()
-	if add != nil {
-		add(queueKey(owner))
-	}
 }
