@@ -97,6 +97,9 @@ func Draw(seed uint64) Schedule {
 	d.unreliable(d.published)
 	d.specs()
 	d.outages()
+	d.slowPods()
+	d.machines()
+	d.churn()
 	d.crowd()
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
@@ -262,6 +265,67 @@ func (d *draw) outages() {
 	}
 }
 
+// slowPods has the pods of owners take longer to be ready, or to end, in every fourth seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+func (d *draw) slowPods() {
+	d.Rand = rand.New(rand.NewPCG(d.Seed, 19))
+	if d.IntN(4) > 0 {
+		return
+	}
+	for i := range d.Owners {
+		o := &d.Owners[i]
+		if d.IntN(2) == 0 {
+			o.Starts = d.often(100*time.Millisecond, 20*time.Second)
+		}
+		if d.IntN(2) == 0 {
+			o.Stops = d.often(100*time.Millisecond, 30*time.Second)
+		}
+	}
+	d.Settle += 3 * time.Minute
+}
+
+// machines has nodes die, go and come, in every sixth seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+func (d *draw) machines() {
+	d.Rand = rand.New(rand.NewPCG(d.Seed, 20))
+	if d.IntN(6) > 0 {
+		return
+	}
+	for range 1 + d.IntN(2) {
+		switch n := d.IntN(3); {
+		case n == 0:
+			d.add(Step{Action: NodeComes, N: d.Nodes})
+			d.Nodes, d.LateNodes = d.Nodes+1, d.LateNodes+1
+		case n == 1 && d.Ended > 0: // Nobody else deletes the pods of a node that is gone.
+			d.add(Step{Action: NodeGone, N: d.IntN(d.Nodes - d.LateNodes), For: d.often(5*time.Second, 2*time.Minute)})
+		default:
+			d.add(Step{Action: KillNode, N: d.IntN(d.Nodes - d.LateNodes), For: d.often(5*time.Second, 3*time.Minute)})
+		}
+	}
+}
+
+// churn has an owner be changed again and again within a short time, in every fourth seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+func (d *draw) churn() {
+	d.Rand = rand.New(rand.NewPCG(d.Seed, 21))
+	if d.IntN(4) > 0 {
+		return
+	}
+	o, at := d.owner(), d.between(20*time.Second, d.length)
+	for range 3 + d.IntN(12) {
+		s := Step{At: at, Target: o.Name, N: d.IntN(8)}
+		switch d.IntN(4) {
+		case 0:
+			s.Action = Scale
+		case 1:
+			s.Action = Roll
+		case 2:
+			s.Action, s.For = Flip, d.often(100*time.Millisecond, 2*time.Second)
+		case 3:
+			s.Action = DeletePod
+		}
+		d.Steps = append(d.Steps, s)
+		at += d.often(100*time.Millisecond, 5*time.Second)
+	}
+}
+
 // specs has owners ask for what is less common, and Deployments be paused and rolled back, and Jobs suspended, in every third seed. It draws from numbers of its own, so that the rest
 // of a seed stays as it is.
 func (d *draw) specs() {
@@ -279,17 +343,13 @@ func (d *draw) specs() {
 				o.Deadline = 25 + d.IntN(60)
 			}
 			d.paused(o, time.Minute)
-			for range d.IntN(3) {
-				d.add(Step{Action: RollBack, Target: o.Name})
-			}
+			d.rolledBack(o)
 		case o.Kind == "DaemonSet" && !slow:
 			o.NoHistory = d.IntN(2) == 0
 			if o.Manual = d.IntN(2) == 0; o.Manual {
 				d.deletions(o)
 			}
-			for range d.IntN(3) {
-				d.add(Step{Action: RollBack, Target: o.Name})
-			}
+			d.rolledBack(o)
 		case o.Kind == "StatefulSet":
 			o.NoHistory, o.DropClaims, o.MaxUnavailable = d.IntN(2) == 0, d.IntN(2) == 0, d.IntN(3)
 			if o.Manual = d.IntN(3) == 0; o.Manual {
@@ -314,6 +374,13 @@ func (d *draw) specs() {
 func (d *draw) paused(o *Owner, most time.Duration) {
 	for range d.IntN(3) {
 		d.add(Step{Action: Pause, Target: o.Name, For: d.often(100*time.Millisecond, most)})
+	}
+}
+
+// rolledBack has an owner be rolled back, or not.
+func (d *draw) rolledBack(o *Owner) {
+	for range d.IntN(3) {
+		d.add(Step{Action: RollBack, Target: o.Name})
 	}
 }
 

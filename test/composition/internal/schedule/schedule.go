@@ -123,6 +123,9 @@ type Owner struct {
 	Parallel, Indexed bool `json:",omitempty"`
 	// MinReady is for how many seconds a pod must be ready before it is available. Failures, unless 0, is how many of a Job's pods may fail.
 	MinReady, Failures int `json:",omitempty"`
+	// Starts is how long its pods take to be ready, and Stops how long to end; 0: as long as most.
+	Starts time.Duration `json:",omitempty"`
+	Stops  time.Duration `json:",omitempty"`
 	// Namespace, unless empty, is where it is in place of the default one.
 	Namespace string `json:",omitempty"`
 }

@@ -243,7 +243,7 @@ func (t *Traffic) Changed(old, now model.Object) {
 	was, _ := old.(*corev1.Pod)
 	switch {
 	case pod.DeletionTimestamp != nil && (was == nil || was.DeletionTimestamp == nil):
-		t.After(stopTime, func() { t.stop(pod) })
+		t.After(cmp.Or(t.ownerOf(pod).Stops, stopTime), func() { t.stop(pod) })
 	case pod.Spec.NodeName == "" && len(pod.Spec.ResourceClaims) > 0: // It waits for its claims.
 	case pod.Spec.NodeName == "" && was == nil:
 		owner := ""
@@ -254,18 +254,35 @@ func (t *Traffic) Changed(old, now model.Object) {
 		number := t.n[owner] + len(owner)
 		t.After(ScheduleTime, func() { t.schedule(pod, number) })
 	case pod.Spec.NodeName != "" && (was == nil || was.Spec.NodeName == ""):
+		starts := cmp.Or(t.ownerOf(pod).Starts, startTime)
 		if late := t.lateness(pod); late > 0 {
-			t.After(startTime, func() {
+			t.After(starts, func() {
 				t.makeUnready(pod, 1)
 				t.After(late, func() { t.makeUnready(pod, -1) })
 			})
 			return
 		}
-		t.After(startTime, func() { t.setReady(pod) })
+		t.After(starts, func() { t.setReady(pod) })
 		if metav1.GetControllerOfNoCopy(pod) != nil && metav1.GetControllerOfNoCopy(pod).Kind == "Job" {
-			t.After(startTime+jobTime, func() { t.finish(pod) })
+			t.After(starts+jobTime, func() { t.finish(pod) })
 		}
 	}
+}
+
+// ownerOf is the owner of a pod, if the pod has one.
+func (t *Traffic) ownerOf(pod *corev1.Pod) schedule.Owner {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	if ref == nil {
+		return schedule.Owner{}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, o := range t.owners {
+		if isOf(ref, o) {
+			return o
+		}
+	}
+	return schedule.Owner{}
 }
 
 // collectWhatIsLeft removes what is left of an owner that is gone, as the garbage collector does, in histories that run none.

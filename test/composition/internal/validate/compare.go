@@ -418,34 +418,25 @@ func turnsVary(s schedule.Schedule, stock, ours Record, kind string, more time.D
 }
 
 // crowded says that a kind has more owners than its controller has workers: it varies whose turn it is, and whose requests wait for the client's rate limiter.
-func crowded(s schedule.Schedule, kind string) bool {
-	n := 0
-	for _, o := range s.Owners {
-		if o.Kind == kind {
-			n++
-		}
-	}
-	return n > arms.Workers
-}
+func crowded(s schedule.Schedule, kind string) bool { return len(ofTheKind(s, kind)) > arms.Workers }
 
 // queueTurn is how long the queue of a kind may be that has more owners than its controller has workers, and whose writes are slow: each one's status is written twice.
 func queueTurn(s schedule.Schedule, kind string) (long time.Duration) {
-	n := 0
-	for _, o := range s.Owners {
-		if o.Kind != kind {
-			continue
-		}
-		n++
-		for _, step := range s.Steps {
-			if step.Action == schedule.SlowWrites && step.Target == o.Reads()[1] {
-				long = max(long, 2*step.Delay)
-			}
-		}
-	}
-	if n <= arms.Workers {
+	owners := ofTheKind(s, kind)
+	if len(owners) <= arms.Workers {
 		return 0
 	}
-	return long * time.Duration(n/arms.Workers)
+	for _, step := range s.Steps {
+		if step.Action == schedule.SlowWrites && step.Target == owners[0].Reads()[1] {
+			long = max(long, 2*step.Delay)
+		}
+	}
+	return long * time.Duration(len(owners)/arms.Workers)
+}
+
+// ofTheKind are the owners of a kind.
+func ofTheKind(s schedule.Schedule, kind string) []schedule.Owner {
+	return slices.DeleteFunc(slices.Clone(s.Owners), func(o schedule.Owner) bool { return o.Kind != kind })
 }
 
 // untold, undone and excess are the spans of an owner, undone without its queue's backoff.

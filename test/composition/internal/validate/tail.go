@@ -43,13 +43,13 @@ func (t *Tail) Add(s schedule.Schedule, stock, ours Record) {
 	for i, owner := range Owners(s) {
 		onlyOurs := ended(ours.Undone[owner]) && !ended(stock.Undone[owner]) // How long stock would have taken is not known.
 		if s.Touched(s.Owners[i]) == 0 && !crowded(s, owner.Kind) && !stock.roomier(owner.Namespace) && !onlyOurs {
-			addTail(t.stock, owner, s.Owners[i].MinReady, stock)
-			addTail(t.ours, owner, s.Owners[i].MinReady, ours)
+			addTail(t.stock, owner, s.Owners[i], stock)
+			addTail(t.ours, owner, s.Owners[i], ours)
 		}
 	}
 }
 
-func addTail(to map[string][]time.Duration, owner model.Owner, minReady int, r Record) {
+func addTail(to map[string][]time.Duration, owner model.Owner, o schedule.Owner, r Record) {
 	add := func(rule string, spans []Span) {
 		for _, span := range spans {
 			if !span.Open {
@@ -57,7 +57,10 @@ func addTail(to map[string][]time.Duration, owner model.Owner, minReady int, r R
 			}
 		}
 	}
-	add("deletion latency", r.Excess[owner])
+	slow := o.Starts > 0 || o.Stops > 0
+	if !slow {
+		add("deletion latency", r.Excess[owner])
+	}
 	if owner.Kind == "Job" {
 		// Upstream's controller collects a Job's changes for a second, which would hide those of the others. How long its pods take is
 		// chance, see Compare.
@@ -69,7 +72,7 @@ func addTail(to map[string][]time.Duration, owner model.Owner, minReady int, r R
 		of = ofDeployments
 	}
 	add("status latency"+of, r.Untold[owner])
-	if minReady > 0 {
+	if slow || o.MinReady > 0 {
 		return // Rollouts take minutes then, and chance decides whether two of them are one.
 	}
 	add("pods latency"+of, without(r.Undone[owner], r.Backoff[owner]))
