@@ -43,12 +43,7 @@ func (f fencer) Fence(ctx context.Context, resource schema.GroupResource) (strin
 // Lookup finds the version under which a resource's cache is registered. Without one it returns an empty version, of which nothing is proven.
 func (p *Prover) Lookup(gr schema.GroupResource) (schema.GroupVersionResource, bool) {
 	p.mu.RLock()
-	var found []schema.GroupVersionResource
-	for gvr := range p.resources {
-		if gvr.GroupResource() == gr {
-			found = append(found, gvr)
-		}
-	}
+	found := p.versions[gr]
 	p.mu.RUnlock()
 	for _, gvr := range found {
 		if p.registered(gvr) != nil {

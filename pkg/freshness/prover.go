@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,8 @@ type Prover struct {
 	mu        sync.RWMutex
 	closed    bool
 	resources map[schema.GroupVersionResource]*resource
+	// versions are those of resources, by resource. A slice of it is not changed.
+	versions map[schema.GroupResource][]schema.GroupVersionResource
 
 	traffic traffic
 	// Of the resources that were refused.
@@ -53,7 +56,7 @@ func New(opts Options) (*Prover, error) {
 		return nil, err
 	}
 	p := &Prover{
-		opts: opts, client: c, resources: map[schema.GroupVersionResource]*resource{},
+		opts: opts, client: c, resources: map[schema.GroupVersionResource]*resource{}, versions: map[schema.GroupResource][]schema.GroupVersionResource{},
 		refusedBudget: rate.NewLimiter(rate.Limit(opts.QPS/refusedShare), max(1, opts.Burst/refusedShare)),
 		refusedSlots:  make(chan struct{}, refusedSlots),
 	}
@@ -86,6 +89,11 @@ func (p *Prover) Untrack(gvr schema.GroupVersionResource, source *rvtracker.Sour
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.resources, gvr)
+	of := gvr.GroupResource()
+	left := slices.DeleteFunc(slices.Clone(p.versions[of]), func(other schema.GroupVersionResource) bool { return other == gvr })
+	if p.versions[of] = left; len(left) == 0 {
+		delete(p.versions, of)
+	}
 	return true
 }
 
@@ -120,6 +128,8 @@ func (p *Prover) resource(gvr schema.GroupVersionResource) *resource {
 	if r = p.resources[gvr]; r == nil {
 		r = &resource{p: p, gvr: gvr}
 		p.resources[gvr] = r
+		of := gvr.GroupResource()
+		p.versions[of] = append(slices.Clone(p.versions[of]), gvr)
 	}
 	return r
 }
