@@ -97,13 +97,6 @@ func (s *Store) gone(owner types.NamespacedName, uid types.UID) bool {
 	return ok && (cached == nil || cached.GetUID() != uid)
 }
 
-// ownResource is the resource of the controller's owners. known is false if it has none that is known.
-func (s *Store) ownResource() (own schema.GroupResource, known bool) {
-	kind, known := kinds[s.name]
-	plural, _ := meta.UnsafeGuessKindToResource(kind)
-	return plural.GroupResource(), known
-}
-
 // cached is the owner as the cache of the controller's own resource has it, nil if it has none. ok is false if that is unknown.
 func (s *Store) cached(owner types.NamespacedName) (cached metav1.Object, ok bool) {
 	own, known := s.ownResource()

@@ -63,9 +63,9 @@ func (s *Store) View(owner metav1.Object, kind schema.GroupVersionKind) any {
 	if owner == nil {
 		return v
 	}
-	plural, _ := meta.UnsafeGuessKindToResource(kind)
-	if store, ok := s.caches[plural.GroupResource()].(rvtracker.Store); ok {
-		v.own = &ownObject{store: store, resource: plural.GroupResource(), namespace: owner.GetNamespace(), name: owner.GetName(),
+	resource := resourceOf(kind)
+	if store, ok := s.caches[resource].(rvtracker.Store); ok {
+		v.own = &ownObject{store: store, resource: resource, namespace: owner.GetNamespace(), name: owner.GetName(),
 			selector: selectorOf(owner), read: read(owner)}
 	}
 	// After the versions, so that an event in between counts as a change.
