@@ -63,7 +63,7 @@ func (s *Store) purpose() string {
 		return "to delete Endpoints"
 	case deploymentStore:
 		return "to start other pods, or to scale a ReplicaSet down or delete it"
-	case "disruption":
+	case disruptionStore:
 		return "to allow more disruptions"
 	case "attachdetach":
 		return "to detach volumes by force"
@@ -136,7 +136,7 @@ func (s *Store) Reading(key string) consistency.Pass {
 				f.early = !f.back
 			}
 		}
-		f.since, f.left, f.woken, f.back = false, false, false, false
+		f.since, f.ignored, f.left, f.woken, f.back = false, false, false, false, false
 	}
 	of := s.waiting[key]
 	ahead := slices.Collect(maps.Keys(of))
@@ -221,7 +221,10 @@ func (s *Store) decided(key string, owner types.NamespacedName) {
 // Wrote implements what consistency.Wrote asks for. That a status could be written says nothing of the write before it that failed.
 func (r *reading) Wrote(failed bool) {
 	s := r.store
-	if object, err := cache.ParseObjectName(r.key); !failed && (err != nil || !s.refusals.open(types.NamespacedName(object))) {
+	s.mu.Lock()
+	ignores := !failed && s.ignores(r.key)
+	s.mu.Unlock()
+	if object, err := cache.ParseObjectName(r.key); !failed && !ignores && (err != nil || !s.refusals.open(types.NamespacedName(object))) {
 		s.wakeLeft(r.key) // The client or the controller tried again at once.
 	}
 	s.mu.Lock()
@@ -240,6 +243,8 @@ func (r *reading) Wrote(failed bool) {
 type failure struct {
 	// since says that one has failed since the object was last read, and left that a wake was left out since.
 	since, left bool
+	// ignored says that the controller has taken the last one for no failure, since the object was last read.
+	ignored bool
 	// tries are the readings in a row that had one, but for those that could do no more than wait, and at is when the last had its.
 	tries int
 	at    time.Time
@@ -367,9 +372,9 @@ func (s *Store) Undecided(key string) bool {
 	s.mu.Lock()
 	undecided := slices.Contains(slices.Collect(maps.Values(s.waiting[key])), true)
 	f := s.failed[key]
-	ends := f != nil && (f.since || !undecided) // Else the controller does not ignore the failure: it has yet to try again.
+	ends := f != nil && !f.ignored && (f.since || !undecided) // Else the controller does not ignore the failure: it has yet to try again.
 	// A comeback may be pending, but none that is due long after a new one.
-	if f != nil && !ends && f.early && s.spares() && (f.spared == nil || f.spared.after > 2*sparedRetry) {
+	if f != nil && !ends && f.early && !f.ignored && s.spares() && (f.spared == nil || f.spared.after > 2*sparedRetry) {
 		f.spared = &comeback{after: sparedRetry}
 	}
 	s.mu.Unlock()

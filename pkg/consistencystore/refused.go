@@ -339,9 +339,9 @@ func (s *Store) retryAction(owner types.NamespacedName) bool {
 	return true
 }
 
-// outlast waits, while writes for the owner fail, or another pass comes anyhow, until the cache is proven, keeps lagging, or the owner may be tried again.
+// outlast waits, while writes for the owner fail, or one that failed is ignored, or another pass comes anyhow, until the cache is proven, keeps lagging, or the owner may be tried again.
 func (s *Store) outlast(owner types.NamespacedName, r *putOff, since time.Time) {
-	for (s.refusals.pause(owner, since) || s.passes(r)) && s.ctx.Err() == nil {
+	for (s.refusals.pause(owner, since) || s.ignored(owner, r) || s.passes(r)) && s.ctx.Err() == nil {
 		proof := s.prover.Prove(s.ctx, r.resource, s.asOf(owner, r.resource, time.Now(), ProofAge))
 		if proof.Fresh() || s.keepsLagging(r) {
 			return

@@ -89,6 +89,11 @@ func composition() []Tested {
 			Old: "append(resources, dc.scaledBy(pdb)...)",
 			New: "append(resources, scaleGroupResources...)",
 		}},
+		{Package: compositionTests, Test: "TestRegressions/budget-whose-failure-is-ignored.json", Mutant: Mutant{
+			Name: "ignored-failure", Protection: "a budget whose failed status its controller takes for written is not tried again and again for a value that waits", File: "pkg/consistencystore/ignored.go",
+			Old: "	f.ignored, f.since, f.tries = true, false, 0\n	return true\n",
+			New: "	return false\n",
+		}},
 		{Package: compositionTests, Test: "TestQuotaOfPodsThatAListSkips/ended", Mutant: Mutant{
 			Name: "list-quota", Protection: "the quotas of a resource are recalculated after a relist of it", File: controllers + "resourcequota/resource_quota_monitor.go",
 			Old: "		handlers.BookmarkFunc = qm.follow(ctx, resource, shared)\n",

@@ -467,14 +467,19 @@ func (t *Traffic) makeUnready(pod *corev1.Pod, more int) {
 	t.setReady(pod)
 }
 
+// finish has a pod end, once it runs and its kubelet is there.
 func (t *Traffic) finish(pod *corev1.Pod) {
+	later := false
 	t.change(pod, func(p *corev1.Pod) {
-		if t.dead(p.Spec.NodeName) || p.Status.Phase != corev1.PodRunning {
+		if later = t.dead(p.Spec.NodeName) || p.Status.Phase == corev1.PodPending; later || p.Status.Phase != corev1.PodRunning {
 			return
 		}
 		p.Status.Phase = corev1.PodSucceeded
 		p.Status.Conditions = nil
 	})
+	if later {
+		t.After(renewEvery, func() { t.finish(pod) })
+	}
 }
 
 // stop removes a pod that is being deleted.
