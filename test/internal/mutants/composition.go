@@ -188,8 +188,8 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestAFinalizerThatCannotBeTakenOff/volumeattributesclasses,_slow,_events_late", Mutant: Mutant{
 			Name: "spares", Protection: "a finalizer that an event has had looked at while it waited is not tried again but once its proof comes, and by its queue's backoff", File: "pkg/consistencystore/reading.go",
-			Old: "f.early && s.spares() && (",
-			New: "f.early && (",
+			Old: "!f.ignored && s.spares() && (",
+			New: "!f.ignored && (",
 		}},
 		{Package: compositionTests, Test: "TestAFinalizerThatCannotBeTakenOff/podgroups,_none,_no_event", Mutant: Mutant{
 			Name: "backoff-values", Protection: "a value that has waited does not try a write again before its queue's backoff does", File: "pkg/consistencystore/store.go",
