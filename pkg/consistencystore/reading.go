@@ -372,7 +372,7 @@ func (s *Store) Undecided(key string) bool {
 	s.mu.Lock()
 	undecided := slices.Contains(slices.Collect(maps.Values(s.waiting[key])), true)
 	f := s.failed[key]
-	ends := f != nil && !f.ignored && (f.since || !undecided) // Else the controller does not ignore the failure: it has yet to try again.
+	ends := f != nil && !f.ignored && (f.since || !undecided) // Else it has yet to try again, or leaves that to something that changes, see ignores.
 	// A comeback may be pending, but none that is due long after a new one.
 	if f != nil && !ends && f.early && !f.ignored && s.spares() && (f.spared == nil || f.spared.after > 2*sparedRetry) {
 		f.spared = &comeback{after: sparedRetry}
