@@ -475,7 +475,8 @@ func (s *Store) patience() time.Duration {
 	return briefly
 }
 
-// shownStale returns the last answer about the resource, and whether it says that the cache is stale.
+// shownStale returns the last answer about the resource, and whether the cache counts as stale: it was shown to be, and not proven since, whatever fails
+// meanwhile. If nothing shows it again, that ends after [rvtracker.OwnerLimits].
 func (s *Store) shownStale(resource schema.GroupResource) (freshness.Proof, bool) {
 	answers, ok := s.prover.(*answers)
 	if !ok {
@@ -483,8 +484,7 @@ func (s *Store) shownStale(resource schema.GroupResource) (freshness.Proof, bool
 	}
 	answers.mu.Lock()
 	defer answers.mu.Unlock()
-	proof := answers.last[resource]
-	return proof, proof.Outcome == freshness.Stale
+	return answers.last[resource], time.Since(answers.stale[resource]) < rvtracker.OwnerLimits.Stale
 }
 
 // answers keeps the last answer of a prover for each resource, even if no caller has waited for it.
@@ -494,6 +494,8 @@ type answers struct {
 
 	mu   sync.Mutex
 	last map[schema.GroupResource]freshness.Proof
+	// stale is when a cache was last shown to be stale that was not proven since.
+	stale map[schema.GroupResource]time.Time
 }
 
 func (a *answers) Prove(ctx context.Context, resource schema.GroupResource, asOf time.Time) freshness.Proof {
@@ -505,8 +507,14 @@ func (a *answers) Prove(ctx context.Context, resource schema.GroupResource, asOf
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.last == nil {
-		a.last = map[schema.GroupResource]freshness.Proof{}
+		a.last, a.stale = map[schema.GroupResource]freshness.Proof{}, map[schema.GroupResource]time.Time{}
 	}
 	a.last[resource] = proof
+	switch proof.Outcome {
+	case freshness.Stale:
+		a.stale[resource] = time.Now()
+	case freshness.Proven:
+		delete(a.stale, resource)
+	}
 	return proof
 }

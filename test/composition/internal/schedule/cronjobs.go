@@ -70,11 +70,9 @@ func DrawCronJobs(seed uint64) Schedule {
 	return d.Schedule
 }
 
-// foreignJobs has others change CronJobs and their Jobs in every second seed, perhaps unseen, and has requests answered with 429. It
-// draws from numbers of its own, so that the rest of a seed stays as it is.
+// foreignJobs has others change CronJobs and their Jobs in every second seed, perhaps unseen, and has requests answered with 429.
 func (d *draw) foreignJobs() {
-	d.Rand = rand.New(rand.NewPCG(d.Seed, 4))
-	if d.IntN(2) == 0 {
+	if d.oneIn(2, 4) {
 		return
 	}
 	for range 1 + d.IntN(5) {

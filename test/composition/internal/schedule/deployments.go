@@ -5,7 +5,6 @@ package schedule
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -17,11 +16,9 @@ func (s Schedule) Deployments() bool {
 		slices.ContainsFunc(s.Autoscalers, func(a Autoscaler) bool { return a.Kind == "Deployment" })
 }
 
-// deployments has every second seed have Deployments, which are rolled, perhaps while what their controller reads is held. It draws
-// from numbers of its own, so that the rest of a seed stays as it is.
+// deployments has every second seed have Deployments, which are rolled, perhaps while what their controller reads is held.
 func (d *draw) deployments() {
-	d.Rand = rand.New(rand.NewPCG(d.Seed, 2))
-	if d.IntN(2) == 0 {
+	if d.oneIn(2, 2) {
 		return
 	}
 	for i := range 1 + d.IntN(2) {

@@ -105,6 +105,12 @@ func Draw(seed uint64) Schedule {
 	return d.Schedule
 }
 
+// oneIn reports whether the seed is one in n, by a stream of numbers of its own, from which it draws from then on: the rest of a seed stays as it is.
+func (d *draw) oneIn(n int, stream uint64) bool {
+	d.Rand = rand.New(rand.NewPCG(d.Seed, stream))
+	return d.IntN(n) == 0
+}
+
 // between draws evenly, in tenths of a second.
 func (d *draw) between(low, high time.Duration) time.Duration {
 	return (low + time.Duration(d.Int64N(int64(high-low)))).Truncate(100 * time.Millisecond)
@@ -144,11 +150,9 @@ func (d *draw) oneOf(resources []string) func() string {
 
 func (d *draw) owner() Owner { return d.Owners[d.IntN(len(d.Owners))] }
 
-// late has events of a resource come late in every fourth seed, also to proofs, while others' objects change. It draws from numbers of its own, so that
-// the rest of a seed stays as it is.
+// late has events of a resource come late in every fourth seed, also to proofs, while others' objects change.
 func (d *draw) late(resource func() string) {
-	d.Rand = rand.New(rand.NewPCG(d.Seed, 7))
-	if d.IntN(4) > 0 {
+	if !d.oneIn(4, 7) {
 		return
 	}
 	for range 1 + d.IntN(2) {
@@ -159,10 +163,9 @@ func (d *draw) late(resource func() string) {
 	}
 }
 
-// failing has writes of a resource fail in every fourth seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+// failing has writes of a resource fail in every fourth seed.
 func (d *draw) failing(resource func() string) {
-	d.Rand = rand.New(rand.NewPCG(d.Seed, 10))
-	if d.IntN(4) > 0 {
+	if !d.oneIn(4, 10) {
 		return
 	}
 	for range 1 + d.IntN(2) {
@@ -175,10 +178,9 @@ func (d *draw) failing(resource func() string) {
 	}
 }
 
-// ending has an owner's pods deleted while its namespace is, in every eighth seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+// ending has an owner's pods deleted while its namespace is, in every eighth seed.
 func (d *draw) ending() {
-	d.Rand = rand.New(rand.NewPCG(d.Seed, 11))
-	if d.IntN(8) > 0 {
+	if !d.oneIn(8, 11) {
 		return
 	}
 	d.refusal(Ending)
@@ -191,10 +193,9 @@ func (d *draw) ending() {
 // refusals are how a server refuses writes: by a policy, for a version or a name that is another's, as not valid, and while it is too busy.
 var refusals = []int{http.StatusForbidden, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusServiceUnavailable}
 
-// variants has owners be of less common kinds in every third seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+// variants has owners be of less common kinds in every third seed.
 func (d *draw) variants() {
-	d.Rand = rand.New(rand.NewPCG(d.Seed, 13))
-	if d.IntN(3) > 0 {
+	if !d.oneIn(3, 13) {
 		return
 	}
 	for i := range d.Owners {
@@ -217,12 +218,10 @@ func (d *draw) variants() {
 	}
 }
 
-// rollouts has DaemonSets surge, or roll some nodes at once, with pods that take a while to be available, and new templates before they are, in every fourth seed. It draws
-// from numbers of its own, so that the rest of a seed stays as it is.
+// rollouts has DaemonSets surge, or roll some nodes at once, with pods that take a while to be available, and new templates before they are, in every fourth seed.
 func (d *draw) rollouts() {
-	d.Rand = rand.New(rand.NewPCG(d.Seed, 14))
 	slow := slices.ContainsFunc(d.Owners, func(o Owner) bool { return strings.HasPrefix(o.Name, "daemonsets-queue-") }) // Chance decides there whose turn it is.
-	if d.IntN(4) > 0 || slow {
+	if !d.oneIn(4, 14) || slow {
 		return
 	}
 	for i := range d.Owners {
@@ -244,11 +243,9 @@ func (d *draw) rollouts() {
 	}
 }
 
-// outages has requests be throttled or time out, proofs fail, or kube-controller-manager restart, in every fourth seed. It draws from numbers of its own, so that the rest of a seed
-// stays as it is.
+// outages has requests be throttled or time out, proofs fail, or kube-controller-manager restart, in every fourth seed.
 func (d *draw) outages() {
-	d.Rand = rand.New(rand.NewPCG(d.Seed, 18))
-	if d.IntN(4) > 0 {
+	if !d.oneIn(4, 18) {
 		return
 	}
 	for range 1 + d.IntN(2) {
@@ -265,10 +262,9 @@ func (d *draw) outages() {
 	}
 }
 
-// slowPods has the pods of owners take longer to be ready, or to end, in every fourth seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+// slowPods has the pods of owners take longer to be ready, or to end, in every fourth seed.
 func (d *draw) slowPods() {
-	d.Rand = rand.New(rand.NewPCG(d.Seed, 19))
-	if d.IntN(4) > 0 {
+	if !d.oneIn(4, 19) {
 		return
 	}
 	for i := range d.Owners {
@@ -283,10 +279,9 @@ func (d *draw) slowPods() {
 	d.Settle += 3 * time.Minute
 }
 
-// machines has nodes die, go and come, in every sixth seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+// machines has nodes die, go and come, in every sixth seed.
 func (d *draw) machines() {
-	d.Rand = rand.New(rand.NewPCG(d.Seed, 20))
-	if d.IntN(6) > 0 {
+	if !d.oneIn(6, 20) {
 		return
 	}
 	for range 1 + d.IntN(2) {
@@ -302,10 +297,9 @@ func (d *draw) machines() {
 	}
 }
 
-// churn has an owner be changed again and again within a short time, in every fourth seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+// churn has an owner be changed again and again within a short time, in every fourth seed.
 func (d *draw) churn() {
-	d.Rand = rand.New(rand.NewPCG(d.Seed, 21))
-	if d.IntN(4) > 0 {
+	if !d.oneIn(4, 21) {
 		return
 	}
 	o, at := d.owner(), d.between(20*time.Second, d.length)
@@ -326,11 +320,9 @@ func (d *draw) churn() {
 	}
 }
 
-// specs has owners ask for what is less common, and Deployments be paused and rolled back, and Jobs suspended, in every third seed. It draws from numbers of its own, so that the rest
-// of a seed stays as it is.
+// specs has owners ask for what is less common, and Deployments be paused and rolled back, and Jobs suspended, in every third seed.
 func (d *draw) specs() {
-	d.Rand = rand.New(rand.NewPCG(d.Seed, 17))
-	if d.IntN(3) > 0 {
+	if !d.oneIn(3, 17) {
 		return
 	}
 	for i := range d.Owners {
@@ -392,10 +384,9 @@ func (d *draw) deletions(o *Owner) {
 }
 
 // unreliable has a webhook fail now and then, or only after a while, the server be out of reach, or informers come to an apiserver that stands still, in every
-// fourth seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+// fourth seed.
 func (d *draw) unreliable(resource func() string) {
-	d.Rand = rand.New(rand.NewPCG(d.Seed, 15))
-	if d.IntN(4) > 0 {
+	if !d.oneIn(4, 15) {
 		return
 	}
 	cases := 3
@@ -425,10 +416,9 @@ func (d *draw) unreliable(resource func() string) {
 	}
 }
 
-// crowd has more owners of a kind, or one of more pods, than controllers handle at once, in every eighth seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+// crowd has more owners of a kind, or one of more pods, than controllers handle at once, in every eighth seed.
 func (d *draw) crowd() {
-	d.Rand = rand.New(rand.NewPCG(d.Seed, 16))
-	if d.IntN(8) > 0 {
+	if !d.oneIn(8, 16) {
 		return
 	}
 	like := d.owner()
@@ -457,10 +447,9 @@ func (d *draw) crowd() {
 	}
 }
 
-// others has others meddle with owners and their pods in every third seed. It draws from numbers of its own, so that the rest of a seed stays as it is.
+// others has others meddle with owners and their pods in every third seed.
 func (d *draw) others() {
-	d.Rand = rand.New(rand.NewPCG(d.Seed, 12))
-	if d.IntN(3) > 0 {
+	if !d.oneIn(3, 12) {
 		return
 	}
 	for range 1 + d.IntN(4) {

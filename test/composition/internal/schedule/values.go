@@ -5,7 +5,6 @@ package schedule
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -41,11 +40,9 @@ type Budget struct {
 // Guards says that podgc, quota and disruption run.
 func (s Schedule) Guards() bool { return s.Ended > 0 || len(s.Tenants) > 0 || len(s.Budgets) > 0 }
 
-// guards has every second seed have a tenant, budgets and a threshold of ended pods. It draws from numbers of its own, so that the
-// rest of a seed stays as it is.
+// guards has every second seed have a tenant, budgets and a threshold of ended pods.
 func (d *draw) guards() {
-	d.Rand = rand.New(rand.NewPCG(d.Seed, 1))
-	if d.IntN(2) == 0 {
+	if d.oneIn(2, 1) {
 		return
 	}
 	d.Ended = 1 + d.IntN(5)

@@ -322,10 +322,9 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 }
 
 // unprovenExcused says that a quota's value has waited for as long as it may without a proof. Stock does no less of it, unless chance had its informer back after an outage before the
-// next fault. An outage ends what was known of a cache that was held before it, so that a minute in all is enough.
+// next fault.
 func unprovenExcused(s schedule.Schedule, v Violation, stock, ours Record) bool {
-	down := s.Has(schedule.Down)
-	return v.Rule == quotaRule && (s.GoesOnUnproven() && down || (s.GoesOnUnproven() || down) && ours.broke(quotaRule) <= stock.broke(quotaRule))
+	return v.Rule == quotaRule && s.GoesOnUnproven() && (s.Has(schedule.Down) || ours.broke(quotaRule) <= stock.broke(quotaRule))
 }
 
 // lostExcused says that the event was lost that took back what a deletion is for, which failed and is tried again, or that took a pod from its owner, which lacked
