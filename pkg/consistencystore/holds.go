@@ -106,6 +106,9 @@ func (s *Store) gate(owner types.NamespacedName) error {
 	if err := s.held.refuse(owner); err != nil {
 		return err
 	}
+	if err := s.checkRetryAfter(owner); err != nil {
+		return err
+	}
 	if err := s.checkUnsettled(owner); err != nil {
 		return err
 	}

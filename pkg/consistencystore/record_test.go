@@ -59,6 +59,10 @@ func (deafStore) Withholds(types.NamespacedName, types.UID, transport.Write, fun
 func (deafStore) Recorded(types.NamespacedName, transport.Write) {}
 func (deafStore) Failed(types.NamespacedName, transport.Write)   {}
 func (deafStore) Untracked(types.NamespacedName, types.UID)      {}
+func (*deafStore) RetryAfter(types.NamespacedName, transport.Write, time.Duration) (again bool) {
+	return false
+}
+
 func (deafStore) Unsettled(types.NamespacedName, types.UID, schema.GroupResource, time.Duration) (tracked, again bool) {
 	return false, false
 }

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/controller-manager/pkg/clientbuilder"
@@ -53,9 +54,8 @@ func (s *flakyServer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: code, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: req}, nil
 }
 
-// reconciles wants one pod of the server, by a controller's queue and client, and a cache that is never behind.
-// The arm is stock upstream or ours.
-func reconciles(t *testing.T, server *flakyServer, ours bool, pod *corev1.Pod, lasts time.Duration) {
+// reconciles has a controller do its work with a client of the server, its queue, and a cache that is never behind. The arm is stock upstream or ours.
+func reconciles(t *testing.T, server http.RoundTripper, ours bool, lasts time.Duration, work func(ctx context.Context, pods typedcorev1.PodInterface) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -74,11 +74,10 @@ func reconciles(t *testing.T, server *flakyServer, ours bool, pod *corev1.Pod, l
 	}
 	client := builder.ClientOrDie("test")
 	reconcile := func() error {
-		if err := store.EnsureReady(owner); err != nil || len(server.created) > 0 {
+		if err := store.EnsureReady(owner); err != nil {
 			return err
 		}
-		_, err := client.CoreV1().Pods("ns").Create(consistency.WithOwner(ctx, store, owner, "uid"), pod, metav1.CreateOptions{})
-		return err
+		return work(consistency.WithOwner(ctx, store, owner, "uid"), client.CoreV1().Pods("ns"))
 	}
 	done := make(chan struct{})
 	go func() {
@@ -135,7 +134,13 @@ func TestACreationIsNotSentAgainUnseen(t *testing.T) {
 					began := time.Now()
 					server := &flakyServer{heals: began.Add(tc.outage), carriesOut: tc.carriesOut, retryAfter: tc.retryAfter}
 					arms[ours] = server
-					reconciles(t, server, ours, tc.pod, tc.outage+20*time.Minute)
+					reconciles(t, server, ours, tc.outage+20*time.Minute, func(ctx context.Context, pods typedcorev1.PodInterface) error {
+						if len(server.created) > 0 {
+							return nil
+						}
+						_, err := pods.Create(ctx, tc.pod, metav1.CreateOptions{})
+						return err
+					})
 					require.NotEmpty(t, server.created)
 					took[i] = server.created[0].Sub(began)
 				})

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	apipod "k8s.io/kubernetes/pkg/api/v1/pod"
 	v1helper "k8s.io/kubernetes/pkg/apis/core/v1/helper"
@@ -95,7 +96,11 @@ func (e evictor) EvictPod(ctx context.Context, name types.NamespacedName, due ti
 		if err == nil || refused != nil || apierrors.IsNotFound(err) {
 			return err
 		}
-		time.Sleep(deletionPause)
+		select {
+		case <-time.After(max(deletionPause, livereads.RetryAfter(err))):
+		case <-ctx.Done():
+			return err
+		}
 	}
 	return err
 }
@@ -127,7 +132,12 @@ func (e evictor) deletePod(ctx context.Context, name types.NamespacedName, confi
 			return err
 		}
 	}
-	return pods.Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+	opts := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}
+	// client-go would send it again when the server asks to, ten times, whatever the pod and its node are by then.
+	if c, ok := e.parts.Client.CoreV1().RESTClient().(*rest.RESTClient); ok && c != nil {
+		return c.Delete().MaxRetries(0).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).Body(&opts).Do(ctx).Error()
+	}
+	return pods.Delete(ctx, pod.Name, opts) // The client is a fake.
 }
 
 func (e evictor) Evicting(name types.NamespacedName)  { e.parts.Evicting(name) }

@@ -55,6 +55,8 @@ type Store interface {
 	// Unsettled says that the answer to a write was lost. If the client would have sent it again after retry, the store may have
 	// the owner reconciled again in its place. It does nothing unless the write is tracked.
 	Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (tracked, again bool)
+	// RetryAfter says that the server has refused a write, and that the client would send it again after that time. The store may have the owner reconciled again in its place.
+	RetryAfter(owner types.NamespacedName, what Write, after time.Duration) (again bool)
 }
 
 // Write is what kind of write a request is.
@@ -118,6 +120,9 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	if refused {
 		if w.endsWithNamespace(resp) {
 			store.Untracked(owner.Name, owner.UID)
+		}
+		if after := retryAfter(resp); w.ages() && after > 0 && store.RetryAfter(owner.Name, w.what(), after) {
+			return nil, w.againAfter(resp, after)
 		}
 		return resp, err
 	}
@@ -251,13 +256,11 @@ func (w ownerWrite) unrecorded(cause string, err error) {
 // After a server error with Retry-After client-go sends the request again on its own, beneath the controller and
 // its store. If the first was carried out, a second one creates another object, unless both have one name. So the
 // owner's store does in its place what is asked: it waits as long, learns what became of the write, and has the
-// controller decide again. The error says so.
+// controller decide again. The error says so. So it does for what may not be wanted any more by then.
 func (w ownerWrite) lost(resp *http.Response) error {
 	retry := NeverRetried
-	if resp != nil {
-		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && w.createsAnother() {
-			retry = time.Duration(seconds) * time.Second
-		}
+	if after := retryAfter(resp); after >= 0 && w.createsAnother() || after > 0 && w.ages() {
+		retry = after
 	}
 	tracked, again := w.store.Unsettled(w.owner.Name, w.owner.UID, w.resource(), retry)
 	if !tracked || retry == NeverRetried {
@@ -267,18 +270,42 @@ func (w ownerWrite) lost(resp *http.Response) error {
 		resp.Header.Del("Retry-After")
 		return nil
 	}
-	_ = resp.Body.Close()
-	return &retryError{what: w.req.Method + " " + w.req.URL.Path, status: resp.Status, after: retry}
+	return w.againAfter(resp, retry)
 }
 
-// retryError says that a creation is decided again once it is known what became of it.
+// retryAfter is after how long the client would send the request again, NeverRetried if it would not. resp may be nil.
+func retryAfter(resp *http.Response) time.Duration {
+	if resp == nil {
+		return NeverRetried
+	}
+	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err != nil {
+		return NeverRetried
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// againAfter is the error of a write that its controller decides again after that time, in place of the answer.
+func (w ownerWrite) againAfter(resp *http.Response, after time.Duration) error {
+	_ = resp.Body.Close()
+	return &retryError{what: w.req.Method + " " + w.req.URL.Path, status: resp.Status, after: after}
+}
+
+// ages reports whether the write rests on what its controller knew when it began: a deletion, or a change of a ReplicaSet's replicas. Sent again later, it would do what may not be wanted any
+// more, and no proof would be of that time.
+func (w ownerWrite) ages() bool {
+	what := w.what()
+	return what.Subresource == "" && (what.Method == http.MethodDelete || what.Method == http.MethodPut && what.Resource.Resource == "replicasets")
+}
+
+// retryError says that a write is decided again after a while, and once it is known what became of it.
 type retryError struct {
 	what, status string
 	after        time.Duration
 }
 
 func (e *retryError) Error() string {
-	return fmt.Sprintf("%s failed (%s); the object is reconciled again after %s, when it is known whether it was carried out", e.what, e.status, e.after)
+	return fmt.Sprintf("%s failed (%s): the object is reconciled again after %s, as the server asks", e.what, e.status, e.after)
 }
 
 // Parked implements what consistency.Parked asks for.

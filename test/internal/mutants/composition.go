@@ -228,6 +228,8 @@ func composition() []Tested {
 			Old: "	if o.wrote != nil {",
 			New: "	if o.wrote != nil && false {",
 		}},
+		{Mutant: mustFind("deletion-resent"), Package: "pkg/consistencystore", Test: "TestADeletionThatTheServerPutsOffIsDecidedAgain"},
+		{Mutant: mustFind("eviction-resent"), Package: "pkg/evictionguard", Test: "TestAnEvictionThatTheServerPutsOffIsDecidedAgain"},
 		{Mutant: mustFind("withheld"), Package: "pkg/consistencystore", Test: "TestReconcilesGoOnThoughAnOwnWriteIsNotSeen"},
 		{Package: compositionTests, Test: "TestACacheGoesBackThatLacksNothing", Mutant: Mutant{
 			Name: "went-back", Protection: "owners do not wait for a cache that went back once it is proven to have what the server has", File: "pkg/rvtracker/relist.go",

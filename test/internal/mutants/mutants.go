@@ -349,6 +349,16 @@ func (v version) compare(w version) int {
 		New: "if s.backsOff() && s.refusals.overdue(owner) && false {",
 	},
 	{
+		Name: "deletion-resent", Protection: "a deletion that the server puts off is decided again, and not sent again by client-go", File: "pkg/transport/record.go",
+		Old: "w.ages() && after > 0 && store.RetryAfter(",
+		New: "w.ages() && after > 0 && false && store.RetryAfter(",
+	},
+	{
+		Name: "eviction-resent", Protection: "an eviction that the server puts off is judged again, and not sent again by client-go", File: "pkg/evictionguard/evictor.go",
+		Old: "RESTClient().(*rest.RESTClient); ok && c != nil {",
+		New: "RESTClient().(*rest.RESTClient); ok && c != nil && false {",
+	},
+	{
 		Name: "leader-fence", Protection: "no write is sent once the leader lease has run out", File: "pkg/transport/client.go",
 		Old: "			next = leaderOnly{next, at, *lease}",
 		New: "			_ = leaderOnly{next, at, *lease}",

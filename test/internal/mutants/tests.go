@@ -223,10 +223,34 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "resend", Protection: "a creation is not sent again by client-go while nobody knows whether the first was carried out", File: "pkg/transport/record.go",
-			Old: "err == nil && w.createsAnother() {",
-			New: "err == nil && w.createsAnother() && false {",
+			Old: "after >= 0 && w.createsAnother()",
+			New: "after >= 0 && w.createsAnother() && false",
 		},
 		Package: "pkg/consistencystore", Test: "TestACreationIsNotSentAgainUnseen",
+	},
+	{
+		Mutant: Mutant{
+			Name: "failed-resent", Protection: "a deletion of which the server does not say whether it was made is not sent again by client-go", File: "pkg/transport/record.go",
+			Old: "|| after > 0 && w.ages() {",
+			New: "|| after > 0 && w.ages() && false {",
+		},
+		Package: "pkg/consistencystore", Test: "TestADeletionThatTheServerPutsOffIsDecidedAgain",
+	},
+	{
+		Mutant: Mutant{
+			Name: "retry-after", Protection: "an owner is not reconciled before the time for which the server asks to wait is over", File: "pkg/consistencystore/holds.go",
+			Old: "if err := s.checkRetryAfter(owner); err != nil {",
+			New: "if err := s.checkRetryAfter(owner); err != nil && false {",
+		},
+		Package: "pkg/consistencystore", Test: "TestAnOwnerWaitsAsTheServerAsks",
+	},
+	{
+		Mutant: Mutant{
+			Name: "stale-kept", Protection: "a cache that was shown to be stale counts as stale while nothing can be told of it", File: "pkg/consistencystore/reading.go",
+			Old: "	case freshness.Proven:\n		delete(a.stale, resource)",
+			New: "	default:\n		delete(a.stale, resource)",
+		},
+		Package: "pkg/consistencystore", Test: "TestAStaleCacheCountsAsStaleInAnOutage",
 	},
 	{
 		Mutant: Mutant{
