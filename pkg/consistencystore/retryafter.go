@@ -4,6 +4,7 @@
 package consistencystore
 
 import (
+	"net/http"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -12,19 +13,35 @@ import (
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
 
-// RetryAfter notes that the server has refused a write for the owner, and asks to send it again after that time. client-go would do so ten times, beneath the controller, whatever has changed
-// meanwhile. In place of that EnsureReady refuses the owner for so long, and for longestPause at most; then it comes back to the queue, and its controller decides again. A CronJob, whose
-// controller waits only briefly, and an autoscaler, which reads from the server what it changes, are left to client-go.
-func (s *Store) RetryAfter(owner types.NamespacedName, what transport.Write, after time.Duration) (again bool) {
+// jobStore is the controller of Jobs.
+const jobStore = "job"
+
+// Redecides implements transport.Store, for deletions and a Deployment's changes of its ReplicaSets. A pod of a Job loses its finalizer before it is deleted, and is not counted any more from
+// then on: what is decided again is that. A CronJob, whose controller waits only briefly, and an autoscaler, which reads from the server what it changes, are left to client-go.
+func (s *Store) Redecides(what transport.Write) bool {
+	s.mu.Lock()
+	parks := s.add != nil
+	s.mu.Unlock()
+	switch {
+	case s.prover == nil || !parks || s.brief || s.name == autoscaler || what.Subresource != "":
+		return false
+	case s.name == jobStore:
+		return what.Method == http.MethodPatch
+	case s.name == deploymentStore && what.Method == http.MethodPut:
+		return what.Resource.Resource == "replicasets"
+	}
+	return what.Method == http.MethodDelete
+}
+
+// RetryAfter implements transport.Store: client-go would send the write again, ten times, beneath the controller, whatever has changed meanwhile. In place of that EnsureReady refuses the
+// owner for so long, and for longestPause at most; then it comes back to the queue, and its controller decides again.
+func (s *Store) RetryAfter(owner types.NamespacedName, what transport.Write, after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.prover == nil || s.add == nil || s.brief || s.name == autoscaler {
-		return false
-	}
 	since, at := time.Now(), time.Now().Add(min(after, longestPause))
 	waits := s.retrying[owner]
 	if waits != nil && !waits.notBefore.Before(at) {
-		return true
+		return
 	}
 	if waits != nil {
 		since = waits.since
@@ -33,7 +50,6 @@ func (s *Store) RetryAfter(owner types.NamespacedName, what transport.Write, aft
 	if waits == nil || waits.notBefore.IsZero() { // Else it is one of several that the server has refused together.
 		go s.comeBackAsAsked(owner)
 	}
-	return true
 }
 
 // comeBackAsAsked has the owner come back when the server does not ask to wait any more.

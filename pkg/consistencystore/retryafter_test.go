@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -98,7 +99,7 @@ func TestAnOwnerWaitsAsTheServerAsks(t *testing.T) {
 		owner, deletes := types.NamespacedName{Namespace: "ns", Name: "web"}, transport.Write{Method: http.MethodDelete, Resource: pods}
 		for _, after := range []time.Duration{3 * time.Second, 5 * time.Second, 2 * time.Second} { // Several that it has refused together.
 			store.Failed(owner, deletes)
-			require.True(t, store.RetryAfter(owner, deletes, after))
+			store.RetryAfter(owner, deletes, after)
 		}
 		time.Sleep(4 * time.Second)
 		require.ErrorContains(t, store.EnsureReady(owner), "the server asks to wait for another 1s")
@@ -114,10 +115,35 @@ func TestAnOwnerWaitsAsTheServerAsks(t *testing.T) {
 		require.NoError(t, store.EnsureReady(owner))
 
 		store.Failed(owner, deletes)
-		require.True(t, store.RetryAfter(owner, deletes, 30*24*time.Hour))
+		store.RetryAfter(owner, deletes, 30*24*time.Hour)
 		store.Clear(owner, "") // It is gone.
 		require.NoError(t, store.EnsureReady(owner))
 		time.Sleep(longestPause)
 		require.Empty(t, queue)
 	})
+}
+
+// What a controller has half done it goes on with, and what it reads from the server, or waits for only briefly, is left to client-go.
+func TestWhatIsDecidedAgain(t *testing.T) {
+	store, _ := readingStore(t.Context(), &verdicts{})
+	for _, c := range []struct {
+		controller, method, resource, subresource string
+		want                                      bool
+	}{
+		{"replicaset", http.MethodDelete, "pods", "", true},
+		{"replicaset", http.MethodPost, "pods", "", false},
+		{"replicaset", http.MethodPut, "replicasets", "status", false},
+		{deploymentStore, http.MethodPut, "replicasets", "", true},
+		{deploymentStore, http.MethodPut, "deployments", "", false},
+		{deploymentStore, http.MethodDelete, "replicasets", "", true},
+		{jobStore, http.MethodPatch, "pods", "", true},
+		{jobStore, http.MethodDelete, "pods", "", false}, // It has no finalizer any more.
+		{autoscaler, http.MethodPut, "deployments", "scale", false},
+	} {
+		store.name = c.controller
+		what := transport.Write{Method: c.method, Resource: schema.GroupResource{Resource: c.resource}, Subresource: c.subresource}
+		require.Equal(t, c.want, store.Redecides(what), "%s: %+v", c.controller, what)
+	}
+	store.name, store.brief = cronJob, true
+	require.False(t, store.Redecides(transport.Write{Method: http.MethodDelete, Resource: schema.GroupResource{Resource: "jobs"}}))
 }

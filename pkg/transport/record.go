@@ -55,8 +55,10 @@ type Store interface {
 	// Unsettled says that the answer to a write was lost. If the client would have sent it again after retry, the store may have
 	// the owner reconciled again in its place. It does nothing unless the write is tracked.
 	Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (tracked, again bool)
-	// RetryAfter says that the server has refused a write, and that the client would send it again after that time. The store may have the owner reconciled again in its place.
-	RetryAfter(owner types.NamespacedName, what Write, after time.Duration) (again bool)
+	// Redecides reports whether a write has to be decided again where the client would send it again after a while: it rests on what its controller knew when it began.
+	Redecides(what Write) bool
+	// RetryAfter says that the server has refused such a write, and asks to wait for so long. The store has the owner reconciled again after that.
+	RetryAfter(owner types.NamespacedName, what Write, after time.Duration)
 }
 
 // Write is what kind of write a request is.
@@ -121,7 +123,8 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		if w.endsWithNamespace(resp) {
 			store.Untracked(owner.Name, owner.UID)
 		}
-		if after := retryAfter(resp); w.ages() && after > 0 && store.RetryAfter(owner.Name, w.what(), after) {
+		if after := retryAfter(resp); after > 0 && store.Redecides(w.what()) {
+			store.RetryAfter(owner.Name, w.what(), after)
 			return nil, w.againAfter(resp, after)
 		}
 		return resp, err
@@ -259,7 +262,7 @@ func (w ownerWrite) unrecorded(cause string, err error) {
 // controller decide again. The error says so. So it does for what may not be wanted any more by then.
 func (w ownerWrite) lost(resp *http.Response) error {
 	retry := NeverRetried
-	if after := retryAfter(resp); after >= 0 && w.createsAnother() || after > 0 && w.ages() {
+	if after := retryAfter(resp); after >= 0 && w.createsAnother() || after > 0 && w.store.Redecides(w.what()) {
 		retry = after
 	}
 	tracked, again := w.store.Unsettled(w.owner.Name, w.owner.UID, w.resource(), retry)
@@ -289,13 +292,6 @@ func retryAfter(resp *http.Response) time.Duration {
 func (w ownerWrite) againAfter(resp *http.Response, after time.Duration) error {
 	_ = resp.Body.Close()
 	return &retryError{what: w.req.Method + " " + w.req.URL.Path, status: resp.Status, after: after}
-}
-
-// ages reports whether the write rests on what its controller knew when it began: a deletion, or a change of a ReplicaSet's replicas. Sent again later, it would do what may not be wanted any
-// more, and no proof would be of that time.
-func (w ownerWrite) ages() bool {
-	what := w.what()
-	return what.Subresource == "" && (what.Method == http.MethodDelete || what.Method == http.MethodPut && what.Resource.Resource == "replicasets")
 }
 
 // retryError says that a write is decided again after a while, and once it is known what became of it.

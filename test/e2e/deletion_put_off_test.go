@@ -23,7 +23,7 @@ const askedToWait = 8 * time.Second
 var _ = describe(scenario{
 	number: 64, title: "deletions answered with 429: a ReplicaSet, a ReplicationController and a Job scaled down and up again", label: ordinary,
 	hurts: rig.U1, rules: lostRules(), gaps: []int{28}, idle: true,
-	mutants: []without{{"deletion-resent", scaledReplicaSet.lost()}},
+	mutants: []without{{"deletion-resent", scaledReplicaSet.lost()}, {"deletion-resent", scaledJob.lost()}},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 2}}},
 	timeout: 3 * time.Minute,
 	run: func(ctx context.Context, r *run) {
@@ -58,7 +58,7 @@ var _ = describe(scenario{
 		r.eventually(ctx, "a deletion to be put off", func() (bool, error) { return busy.Stats().Touched() > 0, nil })
 		since := time.Now()
 		r.taint(ctx, node)
-		r.told(ctx, truth.Nodes)
+		r.passes(ctx, "what was proven before to be too old", time.Now(), 2*proofAge)
 		r.acceptsInTime(busy, since)
 		r.passes(ctx, "the deletions to be sent again", since, askedToWait+taintedWindow)
 		r.figure("pods deleted", "%d of %d", r.evicted("victim"), taintedPods)
@@ -67,9 +67,9 @@ var _ = describe(scenario{
 	},
 })
 
-// putsOffDeletions has deletions of pods be answered with 429, and askedToWait.
+// putsOffDeletions has deletions of pods be answered with 429, and askedToWait, and so patches: a Job takes off the finalizer of a pod before it deletes it.
 func (r *run) putsOffDeletions() *faultproxy.Fault {
-	return r.inject(faultproxy.Target{Resource: truth.Pods}, faultproxy.TooManyRequests{RetryAfter: askedToWait, Verbs: []string{"delete"}})
+	return r.inject(faultproxy.Target{Resource: truth.Pods}, faultproxy.TooManyRequests{RetryAfter: askedToWait, Verbs: []string{"delete", "patch"}})
 }
 
 // acceptsInTime has deletions be accepted again, which has to be before any is sent again. since is when the first was sent, or before that.

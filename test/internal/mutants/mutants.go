@@ -350,8 +350,8 @@ func (v version) compare(w version) int {
 	},
 	{
 		Name: "deletion-resent", Protection: "a deletion that the server puts off is decided again, and not sent again by client-go", File: "pkg/transport/record.go",
-		Old: "w.ages() && after > 0 && store.RetryAfter(",
-		New: "w.ages() && after > 0 && false && store.RetryAfter(",
+		Old: "after > 0 && store.Redecides(w.what()) {",
+		New: "after > 0 && false && store.Redecides(w.what()) {",
 	},
 	{
 		Name: "eviction-resent", Protection: "an eviction that the server puts off is judged again, and not sent again by client-go", File: "pkg/evictionguard/evictor.go",

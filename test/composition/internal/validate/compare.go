@@ -200,9 +200,10 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 			}
 			if n > allowed && (s.Has(schedule.SlowWrites) || crowded(s, owner.Kind)) {
 				// Whose turn it is in a long queue varies by a factor of two between runs of one arm, and so does which write of pods is tried while they fail: only the sum says
-				// something.
+				// something. A write that one arm has made before writes of its resource begin to fail the other may try all the while.
 				sum := ofKind(s, stock, owner.Kind, what)
-				n, allowed = ofKind(s, ours, owner.Kind, what), sum*5/4+moreRequests
+				_, resource, _ := strings.Cut(what, " ")
+				n, allowed = ofKind(s, ours, owner.Kind, what), sum*5/4+moreRequests+doublings(s, schedule.FailWrites, resource, queues.first)
 				of = fmt.Sprintf("; all of its kind %d, stock %d", n, sum)
 			}
 			if n > allowed {
