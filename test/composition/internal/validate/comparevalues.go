@@ -18,6 +18,9 @@ const moreWithheld = 300 * time.Millisecond
 // foundLost is after how long the monitor has found that the cache of pods lacks an event: once the pods stand still for the second time. Which event is lost is chance.
 const foundLost = 3 * time.Minute
 
+// podGCQuarantine is for how long podgc has to see that a node is gone (quarantineTime of upstream's pkg/controller/podgc/gc_controller.go).
+const podGCQuarantine = 40 * time.Second
+
 // compareValues says where ours publishes values later than stock, or asks more of the server for them.
 func compareValues(s schedule.Schedule, stock, ours Record) []Violation {
 	var out []Violation
@@ -42,6 +45,9 @@ func compareValues(s schedule.Schedule, stock, ours Record) []Violation {
 			}
 			if v.Kind == schedule.PodGCValue && s.HasFor(schedule.Hold, "pods") {
 				more += podsOutOfService(s) // The cache of one arm may show those pods at a pass at which the other's is held.
+			}
+			if v.Kind == schedule.PodGCValue {
+				more += podsOfNodesBack(s)
 			}
 			if n > more && !onlyOurNodeIsOut(s, v, stock, ours) {
 				add("requests", "%s: %d times %s, stock %d", owner, n, what, stock.Requests[owner][what])
@@ -104,6 +110,16 @@ func onlyOurNodeIsOut(s schedule.Schedule, v schedule.Value, stock, ours Record)
 func podsOutOfService(s schedule.Schedule) (pods int) {
 	for _, step := range s.Steps {
 		if step.Action == schedule.OutOfService {
+			pods += allPods(s) / s.Nodes
+		}
+	}
+	return pods
+}
+
+// podsOfNodesBack is how many pods may be on nodes that come back when podgc has just seen for long enough that they are gone, or is about to: chance decides whether it deletes these pods.
+func podsOfNodesBack(s schedule.Schedule) (pods int) {
+	for _, step := range s.Steps {
+		if step.Action == schedule.NodeGone && step.For >= podGCQuarantine && step.For < podGCQuarantine+2*arms.PodGCPeriod {
 			pods += allPods(s) / s.Nodes
 		}
 	}
