@@ -96,8 +96,12 @@ func (e evictor) EvictPod(ctx context.Context, name types.NamespacedName, due ti
 		if err == nil || refused != nil || apierrors.IsNotFound(err) {
 			return err
 		}
+		pause := max(deletionPause, livereads.RetryAfter(err))
+		if pause > minEvictionDelay {
+			return err // The guard waits for that, and says so.
+		}
 		select {
-		case <-time.After(max(deletionPause, livereads.RetryAfter(err))):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return err
 		}

@@ -278,6 +278,9 @@ func (g *TaintGuard) wait(ctx context.Context, e consistency.Eviction, due time.
 	refused := cause == waitFailed && isRefusal(why)
 	delay, first, tell := state.again(g.evictionWaits, livereads.PutOff{Object: e.Pod.String(), Resource: nodesResource, For: awaits, Why: why.Error()}, due, refused, retryAfter(why))
 	at, callOff := wholeSecond(time.Now().Add(delay)), func() { state.end(g.evictionWaits) }
+	if asked := retryAfter(why); asked > 0 && asked == delay {
+		at = at.Add(time.Second) // It would be sent too early.
+	}
 	if refused {
 		turn, free := g.refused.turn(time.Now().Add(delay))
 		at, callOff = turn, func() { free(); state.end(g.evictionWaits) }
