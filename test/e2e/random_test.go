@@ -53,6 +53,8 @@ const (
 	randomGrace = 20 * time.Second
 	// longestDelay is how late events come at most.
 	longestDelay = 3 * time.Second
+	// putOffFor is for how long the server asks to wait before a write is sent again.
+	putOffFor = 5 * time.Second
 )
 
 var _ = ginkgo.Describe("Random schedule", gates.StaleControllerConsistency(), ginkgo.Label("random", long), func() {
@@ -336,6 +338,8 @@ func (p *player) fault(step schedule.Step) error {
 		schedule.Gone:              faultproxy.Gone{},
 		schedule.TooManyRequests:   faultproxy.TooManyRequests{RetryAfter: time.Second, Verbs: []string{"list", "watch"}},
 		schedule.TooLargeRV:        faultproxy.TooLargeRV{},
+		schedule.PutOff:            faultproxy.TooManyRequests{RetryAfter: putOffFor, Verbs: []string{"create", "update", "patch", "delete"}},
+		schedule.LoseAnswers:       faultproxy.LoseAnswers{},
 	}
 	effect, ok := effects[step.Effect]
 	if !ok {

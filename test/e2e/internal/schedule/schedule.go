@@ -7,6 +7,7 @@
 package schedule
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -37,7 +38,7 @@ const (
 	Fault             Action = "fault" // Resource, Effect, For
 )
 
-// Effect is a fault on the watches and lists of one resource.
+// Effect is a fault on the watches and lists of one resource, or on what is written to it.
 type Effect string
 
 // The effects, by the names that the fault proxy has for them.
@@ -50,6 +51,8 @@ const (
 	Gone              Effect = "gone"
 	TooManyRequests   Effect = "too-many-requests"
 	TooLargeRV        Effect = "too-large-rv"
+	PutOff            Effect = "put-off"      // writes are answered with 429
+	LoseAnswers       Effect = "lose-answers" // of writes that were made
 )
 
 // Step is one thing that happens.
@@ -105,6 +108,15 @@ const (
 
 var effects = []Effect{Hold, Hold, Delay, Delay, StopReading, DropStream, SuppressBookmarks, Gone, TooManyRequests, TooLargeRV}
 
+// written are the resources that faults of writes, which are writeEffects, are injected on: the leader lease is a lease, and a mark of a node is not to be late.
+var (
+	written      = []string{"pods", "daemonsets.apps", "deployments.apps", "replicasets.apps", "statefulsets.apps", "controllerrevisions.apps"}
+	writeEffects = []Effect{PutOff, LoseAnswers}
+)
+
+// mostOnWrites is how many faults of writes a schedule has at most.
+const mostOnWrites = 4
+
 // churn are the actions besides faults, as often as they are to come.
 var churn = []Action{
 	CreateDaemonSet, UpdateDaemonSet, UpdateDaemonSet, UpdateDaemonSet, DeleteDaemonSet, CreateDeployment, ScaleDeployment, ScaleDeployment, UpdateDeployment,
@@ -132,6 +144,14 @@ func Random(seed uint64, length time.Duration) Schedule {
 		}
 		s.Steps = append(s.Steps, step)
 	}
+	random = rand.New(rand.NewPCG(seed, 1)) // The rest of a schedule stays as it is.
+	for range random.IntN(mostOnWrites + 1) {
+		s.Steps = append(s.Steps, Step{
+			At: between(random, 0, length).Truncate(time.Millisecond), Action: Fault, Resource: written[random.IntN(len(written))], Effect: writeEffects[random.IntN(len(writeEffects))],
+			For: between(random, minFault, maxFault).Truncate(time.Millisecond),
+		})
+	}
+	slices.SortStableFunc(s.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return s
 }
 
