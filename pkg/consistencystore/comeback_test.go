@@ -36,7 +36,7 @@ func TestAnOwnerThatItsQueueDropsComesBack(t *testing.T) {
 		fails := func() (left bool) {
 			require.NoError(t, store.EnsureReady(owner))
 			store.Failed(owner, deploymentStatus)
-			return store.Leaves("ns/owner")
+			return store.Leaves("ns/owner", true)
 		}
 		for try := range givenUpAfter - 1 {
 			require.False(t, fails(), "the queue tries it again")
@@ -160,7 +160,7 @@ func TestAnOwnerThatComesBackIsDeleted(t *testing.T) {
 		for range givenUpAfter {
 			require.NoError(t, store.EnsureReady(owner))
 			store.Failed(owner, deploymentStatus)
-			store.Leaves("ns/owner")
+			store.Leaves("ns/owner", true)
 		}
 		require.Len(t, store.comebacks, 1)
 		store.Clear(owner, "")

@@ -296,9 +296,13 @@ func (s *Store) Failed(owner types.NamespacedName, what transport.Write) {
 
 // Leaves implements what consistency.Leaves asks for: a queue that gives up would begin anew each time that the store wakes an owner in vain. The wait for
 // a proof has it tried again, or, if it is the action that has failed, the end of its pause, or else its comeback. An owner that the queue drops comes back, too.
-func (s *Store) Leaves(key string) bool {
+func (s *Store) Leaves(key string, failed bool) bool {
 	object, err := cache.ParseObjectName(key)
 	owner := types.NamespacedName(object)
+	if !failed {
+		_, fails := s.refusals.actionFails(owner)
+		return err == nil && fails && s.held.actionOf(owner) != nil
+	}
 	dropped, caused := s.refusals.dropped(owner)
 	if err != nil || !dropped {
 		return false

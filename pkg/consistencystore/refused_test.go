@@ -157,7 +157,7 @@ func TestAGivenUpOwnerThatComesBackIsListed(t *testing.T) {
 			require.NoError(t, store.EnsureReady(owner))
 			store.Failed(owner, scaleDown)
 		}
-		require.True(t, store.Leaves("ns/owner"))
+		require.True(t, store.Leaves("ns/owner", true))
 		began := time.Now()
 		for range 2 {
 			rows := rowsOf(store.Waits)
@@ -167,7 +167,7 @@ func TestAGivenUpOwnerThatComesBackIsListed(t *testing.T) {
 				For: "its next try, to start other pods, or to scale a ReplicaSet down or delete it", Why: "the last try failed; the pause between tries grows",
 			}, rows[0])
 			time.Sleep(time.Second)
-			require.True(t, store.Leaves("ns/owner"), "it waits already")
+			require.True(t, store.Leaves("ns/owner", true), "it waits already")
 		}
 		require.Equal(t, "ns/owner", <-queue)
 		require.Equal(t, 2*givenUpAfter*time.Second, time.Since(began), "for as long as its writes have failed")
@@ -175,7 +175,7 @@ func TestAGivenUpOwnerThatComesBackIsListed(t *testing.T) {
 
 		require.NoError(t, store.EnsureReady(owner))
 		store.Failed(owner, scaleDown)
-		require.True(t, store.Leaves("ns/owner"))
+		require.True(t, store.Leaves("ns/owner", true))
 		store.Clear(owner, "")
 		require.Empty(t, rowsOf(store.Waits), "it is gone")
 		time.Sleep(longestPause)

@@ -94,6 +94,11 @@ func composition() []Tested {
 			Old: "	f.ignored, f.since, f.tries = true, false, 0\n	return true\n",
 			New: "	return false\n",
 		}},
+		{Package: compositionTests, Test: "TestRegressions/rollout-that-fails-beside-slow-proofs.json", Mutant: Mutant{
+			Name: "forgets-failures", Protection: "a Deployment's queue does not forget the failures of an action while that waits for a proof", File: "pkg/consistencystore/refused.go",
+			Old: "return err == nil && fails && s.held.actionOf(owner) != nil",
+			New: "return err == nil && fails && false",
+		}},
 		{Package: compositionTests, Test: "TestQuotaOfPodsThatAListSkips/ended", Mutant: Mutant{
 			Name: "list-quota", Protection: "the quotas of a resource are recalculated after a relist of it", File: controllers + "resourcequota/resource_quota_monitor.go",
 			Old: "		handlers.BookmarkFunc = qm.follow(ctx, resource, shared)\n",

@@ -108,7 +108,7 @@ func (f *Faults) Fate(r *model.Request) (fate model.Fate) {
 			}
 		case schedule.TimeOut:
 			if hit && r.Write() {
-				fate.Refusal = model.Refuse(http.StatusInternalServerError, metav1.StatusReasonUnknown, "etcdserver: request timed out", 0)
+				fate.Refusal = model.Refuse(http.StatusInternalServerError, metav1.StatusReasonServerTimeout, "etcdserver: request timed out", s.N)
 			}
 		case schedule.Broken:
 			if hit && (r.Verb == "list" || r.Verb == "watch") {

@@ -21,6 +21,9 @@ const replaceTime = 2 * time.Second
 // reflectorBackoff is how much longer than the server an informer may be without a watch.
 const reflectorBackoff = time.Minute
 
+// storageRetry is after how many seconds the server asks to send a write again that its storage was too slow for (k8s.io/apiserver, pkg/storage/errors).
+const storageRetry = 2
+
 // kinds of owners, and the resource of each.
 var kinds = []string{"ReplicaSet", "DaemonSet", "StatefulSet", "Job", "ReplicationController"}
 
@@ -100,6 +103,7 @@ func Draw(seed uint64) Schedule {
 	d.slowPods()
 	d.machines()
 	d.churn()
+	d.timeOuts()
 	d.crowd()
 	slices.SortStableFunc(d.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
 	return d.Schedule
@@ -259,6 +263,16 @@ func (d *draw) outages() {
 		case 3:
 			d.add(Step{Action: Restart})
 		}
+	}
+}
+
+// timeOuts has etcd be too slow for writes of a resource, in every fourth seed: the server asks to send them again after storageRetry.
+func (d *draw) timeOuts() {
+	if !d.oneIn(4, 22) {
+		return
+	}
+	for range 1 + d.IntN(2) {
+		d.add(Step{Action: TimeOut, Target: d.resource(), N: storageRetry, For: d.often(3*time.Second, time.Minute)})
 	}
 }
 

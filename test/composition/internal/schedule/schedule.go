@@ -46,7 +46,7 @@ const (
 	FailWrites Action = "fail-writes" // writes fail with the status N, or, if it is 0, with 500, as of an admission webhook that is down
 	Flaky      Action = "flaky"       // every Nth write of each owner fails with 500, as of a webhook of which one of N replicas is down
 	Down       Action = "down"        // kube-controller-manager does not reach the server: requests fail, and watches end
-	TimeOut    Action = "time-out"    // writes are answered with 500, as of an etcd that is too slow, and nobody knows what became of them
+	TimeOut    Action = "time-out"    // writes are answered with 500, as of an etcd that is too slow, and nobody knows what became of them; with N, they are to be sent again after N seconds
 	Broken     Action = "broken"      // lists and watches are answered with 429 and Retry-After of N seconds
 	Throttle   Action = "throttle"    // all requests are answered with 429 and Retry-After of N seconds
 	SlowWrites Action = "slow-writes" // writes take Delay before the server sees them

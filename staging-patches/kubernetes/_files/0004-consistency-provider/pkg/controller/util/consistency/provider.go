@@ -51,7 +51,7 @@ type (
 		SeenOwnWrites(owner types.NamespacedName) bool
 	}
 	// LeavingStore tries some owners again by itself; see Leaves.
-	LeavingStore interface{ Leaves(key string) bool }
+	LeavingStore interface{ Leaves(key string, failed bool) bool }
 	// ViewStore makes the View of an Owner; read and kind are WithOwnerRead's.
 	ViewStore interface {
 		View(read metav1.Object, kind schema.GroupVersionKind) any
@@ -78,10 +78,10 @@ func Parked(err error) bool {
 	})
 }
 
-// Leaves reports whether the owner with this key, of which a reconcile failed, is left to the store: the queue has given it up before, and is not to begin anew.
-func Leaves(store ConsistencyStore, key string) bool {
+// Leaves reports whether the queue is to do nothing about the owner with this key: it has given it up before, or the reconcile did not fail, but the action that has failed waits.
+func Leaves(store ConsistencyStore, key string, failed bool) bool {
 	s, ok := store.(LeavingStore)
-	return ok && s.Leaves(key)
+	return ok && s.Leaves(key, failed)
 }
 
 // Again reports whether an error of ProveFresh says that only a newer reading of the caches is wanted, for which Sync
