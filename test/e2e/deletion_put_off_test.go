@@ -23,7 +23,7 @@ const askedToWait = 8 * time.Second
 var _ = describe(scenario{
 	number: 64, title: "deletions answered with 429: a ReplicaSet, a ReplicationController and a Job scaled down and up again", label: ordinary,
 	hurts: rig.U1, rules: lostRules(), gaps: []int{28}, idle: true,
-	mutants: []without{{"deletion-resent", scaledReplicaSet.lost()}, {"deletion-resent", scaledJob.lost()}},
+	mutants: []without{{"deletion-resent", scaledJob.lost()}},
 	options: rig.Options{Cluster: controlplane.Options{Nodes: controlplane.NodeOptions{Count: 2}}},
 	timeout: 3 * time.Minute,
 	run: func(ctx context.Context, r *run) {

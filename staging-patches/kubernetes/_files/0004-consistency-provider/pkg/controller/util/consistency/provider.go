@@ -51,7 +51,7 @@ type (
 		SeenOwnWrites(owner types.NamespacedName) bool
 	}
 	// LeavingStore tries some owners again by itself; see Leaves.
-	LeavingStore interface{ Leaves(key string, failed bool) bool }
+	LeavingStore interface{ Leaves(string, bool) bool }
 	// ViewStore makes the View of an Owner; read and kind are WithOwnerRead's.
 	ViewStore interface {
 		View(read metav1.Object, kind schema.GroupVersionKind) any
