@@ -296,6 +296,7 @@ func (s *Store) Failed(owner types.NamespacedName, what transport.Write) {
 
 // Leaves implements what consistency.Leaves asks for: a queue that gives up would begin anew each time that the store wakes an owner in vain. The wait for
 // a proof has it tried again, or, if it is the action that has failed, the end of its pause, or else its comeback. An owner that the queue drops comes back, too.
+// After a reconcile that did not fail, as it put off the action that has failed before, the queue is not to forget the failures: the action would be tried as often again each time.
 func (s *Store) Leaves(key string, failed bool) bool {
 	object, err := cache.ParseObjectName(key)
 	owner := types.NamespacedName(object)

@@ -17,7 +17,7 @@ import (
 const jobStore = "job"
 
 // Redecides implements transport.Store, for deletions and a Deployment's changes of its ReplicaSets. A pod of a Job loses its finalizer before it is deleted, and is not counted any more from
-// then on: what is decided again is that. A CronJob, whose controller waits only briefly, and an autoscaler, which reads from the server what it changes, are left to client-go.
+// then on: the patch that takes it off is decided again, and the deletion is not. A CronJob, whose controller waits only briefly, and an autoscaler, which reads from the server what it changes, are left to client-go.
 func (s *Store) Redecides(what transport.Write) bool {
 	s.mu.Lock()
 	parks := s.add != nil

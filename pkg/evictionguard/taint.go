@@ -279,7 +279,7 @@ func (g *TaintGuard) wait(ctx context.Context, e consistency.Eviction, due time.
 	delay, first, tell := state.again(g.evictionWaits, livereads.PutOff{Object: e.Pod.String(), Resource: nodesResource, For: awaits, Why: why.Error()}, due, refused, retryAfter(why))
 	at, callOff := wholeSecond(time.Now().Add(delay)), func() { state.end(g.evictionWaits) }
 	if asked := retryAfter(why); asked > 0 && asked == delay {
-		at = at.Add(time.Second) // It would be sent too early.
+		at = at.Add(time.Second) // A whole second is rounded down, and the server asks to wait for all of it.
 	}
 	if refused {
 		turn, free := g.refused.turn(time.Now().Add(delay))

@@ -41,7 +41,7 @@ const (
 // Effect is a fault on the watches and lists of one resource, or on what is written to it.
 type Effect string
 
-// The effects, by the names that the fault proxy has for them.
+// The effects, by the names that the fault proxy has for them; PutOff is its TooManyRequests for writes.
 const (
 	Hold              Effect = "hold"
 	Delay             Effect = "delay"
@@ -51,7 +51,7 @@ const (
 	Gone              Effect = "gone"
 	TooManyRequests   Effect = "too-many-requests"
 	TooLargeRV        Effect = "too-large-rv"
-	PutOff            Effect = "put-off"      // writes are answered with 429
+	PutOff            Effect = "put-off"      // of writes, which are answered with 429 and Retry-After
 	LoseAnswers       Effect = "lose-answers" // of writes that were made
 )
 
@@ -108,7 +108,7 @@ const (
 
 var effects = []Effect{Hold, Hold, Delay, Delay, StopReading, DropStream, SuppressBookmarks, Gone, TooManyRequests, TooLargeRV}
 
-// written are the resources that faults of writes, which are writeEffects, are injected on: the leader lease is a lease, and a mark of a node is not to be late.
+// writeEffects are the faults of writes, and written what they are injected on: not on leases, of which the leader's is one, nor on nodes, whose marks would be late.
 var (
 	written      = []string{"pods", "daemonsets.apps", "deployments.apps", "replicasets.apps", "statefulsets.apps", "controllerrevisions.apps"}
 	writeEffects = []Effect{PutOff, LoseAnswers}
