@@ -26,8 +26,8 @@ type hold struct {
 	resource schema.GroupResource
 	// asOf is the time that the proof must reach; zero: it is not known yet.
 	asOf time.Time
-	// since is when the wait began, and notBefore until when the server asks to wait.
-	since, notBefore time.Time
+	// since is when the wait began, and notBefore when the next try is due: the server asks to wait until asked, and other owners have their turn before.
+	since, notBefore, asked time.Time
 	// proof is the last answer.
 	proof freshness.Proof
 	// handlers says that the cache is proven, and that event handlers, by what they keep, have not been told all of it.
@@ -57,6 +57,8 @@ func (h *hold) awaits() string {
 func (h *hold) why(proof freshness.Proof) string {
 	early := time.Until(h.notBefore)
 	switch {
+	case early > 0 && h.notBefore.After(h.asked):
+		return fmt.Sprintf("the server asks to wait, and other objects have their turn first: the next try is in %s", early.Round(100*time.Millisecond))
 	case early > 0:
 		return fmt.Sprintf("the server asks to wait for another %s", early.Round(100*time.Millisecond))
 	case h.asOf.IsZero() && h.reason == stalenessz.ForUnsettled:

@@ -56,14 +56,16 @@ func (deafStore) Fenced(schema.GroupResource, string, rvtracker.Sent) {}
 func (deafStore) Withholds(types.NamespacedName, types.UID, transport.Write, func() metav1.ObjectMeta) (there bool, err error) {
 	return false, nil
 }
-func (deafStore) Recorded(types.NamespacedName, transport.Write)                  {}
-func (deafStore) Failed(types.NamespacedName, transport.Write)                    {}
-func (deafStore) Untracked(types.NamespacedName, types.UID)                       {}
-func (deafStore) Redecides(transport.Write) bool                                  { return false }
-func (deafStore) RetryAfter(types.NamespacedName, transport.Write, time.Duration) {}
+func (deafStore) Recorded(types.NamespacedName, transport.Write) {}
+func (deafStore) Failed(types.NamespacedName, transport.Write)   {}
+func (deafStore) Untracked(types.NamespacedName, types.UID)      {}
+func (deafStore) Redecides(transport.Write) bool                 { return false }
+func (deafStore) RetryAfter(types.NamespacedName, transport.Write, time.Duration) time.Duration {
+	return 0
+}
 
-func (deafStore) Unsettled(types.NamespacedName, types.UID, schema.GroupResource, time.Duration) (tracked, again bool) {
-	return false, false
+func (deafStore) Unsettled(types.NamespacedName, types.UID, schema.GroupResource, time.Duration) (after time.Duration, tracked bool) {
+	return 0, false
 }
 
 // listener is a consistency store that remembers its calls.

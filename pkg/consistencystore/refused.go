@@ -56,6 +56,9 @@ type refusal struct {
 	queued int             // tries, and reconciles whose failed write was made after all: what the queue counts
 	began  time.Time       // the last one
 	failed bool            // it has had a write that failed
+	fails  int             // how many
+	putOff int             // so many of these are decided again when the server asks for it, so the queue knows nothing of them
+	waited int             // reconciles in a row that had such a write, before the last one
 	asked  bool            // it has put an action off
 	mended bool            // a write as that which failed has succeeded after it, perhaps in the reconcile before
 	looked time.Time       // the first reconcile since a write failed, zero if there was none
@@ -84,7 +87,32 @@ func (r *refusals) note(owner types.NamespacedName, what transport.Write) {
 	if of.mended || of.from.IsZero() {
 		of.from = now
 	}
+	of.fails++
 	of.at, of.failed, of.mended, of.looked = now, true, false, time.Time{}
+}
+
+// putsOff notes that the write of the owner that has failed last is decided again when the server asks for it. It returns how many reconciles in a row have had such a write before, and
+// whether it is not the first of this one.
+func (r *refusals) putsOff(owner types.NamespacedName) (before int, another bool) {
+	r.with(owner, func(of *refusal) {
+		of.putOff++
+		before, another = of.waited, of.putOff > 1
+	})
+	return before, another
+}
+
+// leftToQueue reports whether a write of the owner has failed in its last reconcile of which the queue knows, so that its backoff applies, and in how many before that one did. The
+// number is another one as soon as the owner is reconciled again.
+func (r *refusals) leftToQueue(owner types.NamespacedName) (number, tries int, does bool) {
+	r.with(owner, func(of *refusal) { number, tries, does = of.number, of.tries, of.fails > of.putOff })
+	return number, tries, does
+}
+
+// putOffWrite is the write of the owner's reconcile that is put off. ok is false if there is none, or if a client would not have sent it any more by now: then what comes
+// after it in the reconcile has its turn.
+func (r *refusals) putOffWrite(owner types.NamespacedName) (what transport.Write, ok bool) {
+	r.with(owner, func(of *refusal) { what, ok = of.what, of.putOff > 0 && of.waited%resends != resends-1 })
+	return what, ok
 }
 
 // looks notes that the owner is to be reconciled, and waits if the store refuses it or puts an action of it off.
@@ -108,13 +136,15 @@ func isAction(what transport.Write) bool {
 	return what.Method == http.MethodDelete || what.Method == http.MethodPut && what.Subresource != "status"
 }
 
-// done notes that a write for the owner has succeeded.
-func (r *refusals) done(owner types.NamespacedName, what transport.Write) {
+// done notes that a write for the owner has succeeded. It reports whether it is one that was put off before.
+func (r *refusals) done(owner types.NamespacedName, what transport.Write) (wasPutOff bool) {
 	r.with(owner, func(of *refusal) {
 		if of.what == what {
-			of.mended, of.since = true, 0
+			wasPutOff = of.waited > 0 || of.putOff > 0
+			of.mended, of.since, of.waited = true, 0, 0
 		}
 	})
+	return wasPutOff
 }
 
 // begin notes that a reconcile begins. If no write failed in the last one, the owner is as any other, unless that one could do no more than put its
@@ -122,7 +152,13 @@ func (r *refusals) done(owner types.NamespacedName, what transport.Write) {
 func (r *refusals) begin(owner types.NamespacedName) {
 	r.with(owner, func(of *refusal) {
 		r.reconciles++
+		if of.putOff > 0 {
+			of.waited++
+		} else if of.failed {
+			of.waited = 0
+		}
 		switch {
+		case of.failed && of.putOff == of.fails: // The queue does not count it.
 		case of.failed:
 			of.queued++
 			if !of.mended {
@@ -136,7 +172,7 @@ func (r *refusals) begin(owner types.NamespacedName) {
 		of.caused = of.woken > 0 || of.caused && !of.failed // One that did no more than put the action off is made again, see UnprovenError.Again.
 		of.woken = max(of.woken-1, 0)
 		of.mended = of.failed && of.mended
-		of.began, of.failed, of.asked = time.Now(), false, false
+		of.began, of.failed, of.asked, of.fails, of.putOff = time.Now(), false, false, 0, 0
 		of.number = r.reconciles
 	})
 }

@@ -25,15 +25,20 @@ const (
 func (s *Store) startSettling(resource schema.GroupResource) {
 	u := &s.unsettled
 	if kick, ok := u.settling[resource]; ok {
-		select {
-		case kick <- struct{}{}:
-		default:
-		}
+		look(kick)
 		return
 	}
 	kick := make(chan struct{}, 1)
 	u.settling[resource] = kick
 	go s.settle(s.ctx, resource, kick)
+}
+
+// look has a goroutine look at its owners once more.
+func look(kick chan<- struct{}) {
+	select {
+	case kick <- struct{}{}:
+	default: // It is to look already.
+	}
 }
 
 // settle proves a resource until no parked owner needs that, or ctx ends, and wakes the owners. It asks for one proof at

@@ -5,7 +5,6 @@ package consistencystore
 
 import (
 	"context"
-	"net/http"
 	"sync"
 	"time"
 
@@ -91,6 +90,8 @@ type Store struct {
 	unseen map[types.NamespacedName]*unseen
 	// retrying are the owners that come back for an action that has failed though it was proven.
 	retrying map[types.NamespacedName]*hold
+	// turns are those of owners of which the server puts writes off.
+	turns turns
 	// comebacks are the owners of which writes fail that come back before their queue has them tried again, or after it has given them up.
 	comebacks map[types.NamespacedName]*comeback
 	// unsettled are the owners' writes of unknown outcome.
@@ -181,11 +182,10 @@ func (s *Store) Fenced(resource schema.GroupResource, rv string, sent rvtracker.
 // Recorded notes that a write for the owner was recorded.
 func (s *Store) Recorded(owner types.NamespacedName, what transport.Write) {
 	metrics.Recorded(s.name)
-	s.refusals.done(owner, what)
-	switch {
-	case what.Method == http.MethodPost:
-		s.unsettled.created(owner)
-	case what.Subresource == "status" && s.statuses != nil:
+	if s.refusals.done(owner, what) {
+		s.endTurns()
+	}
+	if what.Subresource == "status" && s.statuses != nil {
 		s.forgetStatus(owner)
 	}
 }

@@ -93,6 +93,9 @@ func (s *Store) Withholds(owner types.NamespacedName, ownerUID types.UID, what t
 	if err := s.checkSuccessor(owner, ownerUID, what, sent); err != nil {
 		return false, err
 	}
+	if err := s.checkPutOff(owner, what); err != nil {
+		return false, err
+	}
 	if !s.goesOnAfter(what.Resource) {
 		return false, nil
 	}

@@ -39,8 +39,6 @@ type unsettledWrites struct {
 	owners map[types.NamespacedName]*unsettledOwner
 	// settling has, for each resource that is proven for owners, the channel that tells its one goroutine of more owners.
 	settling map[schema.GroupResource]chan struct{}
-	// retries counts, for owners whose creations fail, how often they were reconciled again in place of the client's retry.
-	retries map[types.NamespacedName]int
 }
 
 // unsettledOwner waits for proofs, once it is to be reconciled again.
@@ -55,8 +53,8 @@ type unsettledOwner struct {
 	parked   bool
 	since    time.Time
 	reported bool
-	// notBefore is until when the server asks to wait.
-	notBefore time.Time
+	// notBefore is when the next try is due: the server asks to wait until asked.
+	notBefore, asked time.Time
 }
 
 // checkUnsettled refuses an owner with an unsettled write, and has it woken when that is settled. A proof that exists
@@ -151,7 +149,6 @@ func (s *Store) clearUnsettled(owner types.NamespacedName, uid types.UID) (wake 
 		wake = o.parked
 		s.settled(owner)
 	}
-	delete(u.retries, owner)
 	return wake
 }
 
@@ -171,27 +168,27 @@ func (s *Store) settled(owner types.NamespacedName) {
 	delete(s.unsettled.owners, owner)
 }
 
-// maxRetries is how often client-go sends a request again before it returns the error.
-const maxRetries = 10
-
 // Unsettled notes that a write was sent for the owner and its outcome is unknown: EnsureReady refuses the
 // owner until the cache of the resource is proven as new as now. No proof is asked for before EnsureReady is called. Resources
 // of which the controller has no cache are not tracked. Nor is the status of an autoscaler: its replicas are read from the server, and to raise them must
 // not wait. Nor are those of Deployments and ReplicationControllers to themselves, for which upstream does not wait either: the server refuses an outdated one.
 //
 // If the client would have sent the write again after retry, the owner has to be reconciled again instead: EnsureReady
-// refuses it for at least that time, and then it comes back to the queue. After as many times as the client would have
-// tried it does not, so that the queue's backoff applies.
-func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (tracked, again bool) {
+// refuses it for at least that time, see putsOff, and then it comes back to the queue.
+func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (after time.Duration, tracked bool) {
 	if _, ok := s.caches[resource]; !ok || s.prover == nil || s.name == autoscaler || s.goesOnAfter(resource) && resource != revisionResource {
-		return false, false
+		return 0, false
 	}
 	metrics.Unsettled(s.name, resource)
+	var asked, turn time.Time
+	if retry != transport.NeverRetried {
+		asked, turn = s.putsOff(owner, retry)
+	}
 	u := &s.unsettled
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.owners == nil {
-		u.owners, u.retries = map[types.NamespacedName]*unsettledOwner{}, map[types.NamespacedName]int{}
+		u.owners = map[types.NamespacedName]*unsettledOwner{}
 		u.settling = map[schema.GroupResource]chan struct{}{}
 	}
 	o := u.owners[owner]
@@ -207,25 +204,36 @@ func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resour
 	}
 	s.lose(owner, o, resource)
 	if retry == transport.NeverRetried {
-		return true, false
+		return 0, true
 	}
-	if o.notBefore.IsZero() { // Otherwise it is one of several creations that failed together.
-		if u.retries[owner] == maxRetries {
-			delete(u.retries, owner)
-			return true, false
-		}
-		u.retries[owner]++
-	}
-	if at := time.Now().Add(retry); at.After(o.notBefore) {
-		o.notBefore = at
-		s.held.change(func() {
-			for _, h := range o.lost {
-				h.notBefore = at
-			}
-		})
-	}
+	o.asked = later(o.asked, asked)
+	o.waitUntil(later(o.notBefore, turn), s.held)
 	s.park(owner, o)
-	return true, true
+	return time.Until(o.notBefore), true
+}
+
+// waitUntil has the owner wait until then. The set's mu must be held.
+func (o *unsettledOwner) waitUntil(at time.Time, held *holds) {
+	o.notBefore = at
+	held.change(func() {
+		for _, h := range o.lost {
+			h.asked, h.notBefore = o.asked, at
+		}
+	})
+}
+
+// endTurns has owners wait no longer than the server asks.
+func (u *unsettledWrites) endTurns(held *holds) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, o := range u.owners {
+		if o.notBefore.After(o.asked) {
+			o.waitUntil(o.asked, held)
+		}
+	}
+	for _, kick := range u.settling {
+		look(kick)
+	}
 }
 
 // lose notes that an answer about the resource was lost now. The set's mu must be held.
@@ -233,7 +241,7 @@ func (s *Store) lose(owner types.NamespacedName, o *unsettledOwner, resource sch
 	o.latest, o.followed = time.Now(), false
 	h, known := o.lost[resource]
 	if !known {
-		h = &hold{reason: stalenessz.ForUnsettled, resource: resource, notBefore: o.notBefore}
+		h = &hold{reason: stalenessz.ForUnsettled, resource: resource, notBefore: o.notBefore, asked: o.asked}
 		o.lost[resource] = h
 	}
 	s.held.change(func() {
@@ -250,11 +258,4 @@ func (s *Store) lose(owner types.NamespacedName, o *unsettledOwner, resource sch
 	if o.parked {
 		s.startSettling(resource)
 	}
-}
-
-// created resets how often the owner's creations have failed.
-func (u *unsettledWrites) created(owner types.NamespacedName) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.retries, owner)
 }

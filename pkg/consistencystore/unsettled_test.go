@@ -96,7 +96,7 @@ func TestLostAnswersAreSettled(t *testing.T) {
 		store.name, store.reports = "daemonset", NewReporter(events)
 		store.OnReady(func(key string) { woken <- key })
 
-		tracked, _ := store.Unsettled(owner, "uid", schema.GroupResource{Resource: "events"}, 0)
+		_, tracked := store.Unsettled(owner, "uid", schema.GroupResource{Resource: "events"}, 0)
 		require.False(t, tracked)
 		require.NoError(t, store.EnsureReady(owner), "there is no cache of them")
 

@@ -52,13 +52,13 @@ type Store interface {
 	Failed(owner types.NamespacedName, what Write)
 	// Untracked says that a write could not be recorded, so that nothing waits for it.
 	Untracked(owner types.NamespacedName, ownerUID types.UID)
-	// Unsettled says that the answer to a write was lost. If the client would have sent it again after retry, the store may have
-	// the owner reconciled again in its place. It does nothing unless the write is tracked.
-	Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (tracked, again bool)
+	// Unsettled says that the answer to a write was lost. If the client would have sent it again after retry, the store has
+	// the owner reconciled again in its place, after the time that it returns. It does nothing unless the write is tracked.
+	Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (after time.Duration, tracked bool)
 	// Redecides reports whether a write has to be decided again where the client would send it again after a while: it rests on what its controller knew when it began.
 	Redecides(what Write) bool
-	// RetryAfter says that the server has refused such a write, and asks to wait for so long. The store has the owner reconciled again after that.
-	RetryAfter(owner types.NamespacedName, what Write, after time.Duration)
+	// RetryAfter says that the server has refused such a write, and asks to wait for so long. The store has the owner reconciled again after the time that it returns.
+	RetryAfter(owner types.NamespacedName, what Write, after time.Duration) time.Duration
 }
 
 // Write is what kind of write a request is.
@@ -124,8 +124,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 			store.Untracked(owner.Name, owner.UID)
 		}
 		if after := retryAfter(resp); after > 0 && store.Redecides(w.what()) {
-			store.RetryAfter(owner.Name, w.what(), after)
-			return nil, w.againAfter(resp, after)
+			return nil, w.againAfter(resp, store.RetryAfter(owner.Name, w.what(), after))
 		}
 		return resp, err
 	}
@@ -265,15 +264,11 @@ func (w ownerWrite) lost(resp *http.Response) error {
 	if after := retryAfter(resp); after >= 0 && w.createsAnother() || after > 0 && w.store.Redecides(w.what()) {
 		retry = after
 	}
-	tracked, again := w.store.Unsettled(w.owner.Name, w.owner.UID, w.resource(), retry)
+	after, tracked := w.store.Unsettled(w.owner.Name, w.owner.UID, w.resource(), retry)
 	if !tracked || retry == NeverRetried {
 		return nil
 	}
-	if !again {
-		resp.Header.Del("Retry-After")
-		return nil
-	}
-	return w.againAfter(resp, retry)
+	return w.againAfter(resp, after)
 }
 
 // retryAfter is after how long the client would send the request again, NeverRetried if it would not. resp may be nil.

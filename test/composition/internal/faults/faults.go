@@ -34,7 +34,7 @@ func New(server *model.Server) *Faults { return &Faults{server: server, flaky: m
 // Do begins what a step says, and has after end it. It reports whether the step is a fault.
 func (f *Faults) Do(s schedule.Step, after func(time.Duration, func())) bool {
 	switch s.Action {
-	case schedule.Refuse, schedule.Ending, schedule.Webhook, schedule.FailWrites, schedule.Flaky, schedule.TimeOut, schedule.Broken, schedule.Throttle, schedule.SlowWrites, schedule.SlowReads, schedule.LostAnswer, schedule.Unprovable:
+	case schedule.Refuse, schedule.Ending, schedule.Webhook, schedule.FailWrites, schedule.Flaky, schedule.TimeOut, schedule.PutOff, schedule.Broken, schedule.Throttle, schedule.SlowWrites, schedule.SlowReads, schedule.LostAnswer, schedule.Unprovable:
 		f.mu.Lock()
 		f.now = append(f.now, s)
 		f.mu.Unlock()
@@ -110,13 +110,17 @@ func (f *Faults) Fate(r *model.Request) (fate model.Fate) {
 			if hit && r.Write() {
 				fate.Refusal = model.Refuse(http.StatusInternalServerError, metav1.StatusReasonServerTimeout, "etcdserver: request timed out", s.N)
 			}
+		case schedule.PutOff:
+			if hit && r.Write() {
+				fate.Refusal = tooMany(s.N)
+			}
 		case schedule.Broken:
 			if hit && (r.Verb == "list" || r.Verb == "watch") {
 				fate.Refusal = model.Refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "storage is (re)initializing", s.N)
 			}
 		case schedule.Throttle:
 			if hit {
-				fate.Refusal = model.Refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many requests", s.N)
+				fate.Refusal = tooMany(s.N)
 			}
 		case schedule.Unprovable:
 			if model.Probe(r) || hit && (r.Verb == "get" || r.Verb == "list") {
@@ -151,6 +155,10 @@ func failure(status int) error {
 		return webhookDown()
 	}
 	return model.Refuse(status, reasons[status], "not today", 0)
+}
+
+func tooMany(after int) error {
+	return model.Refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many requests", after)
 }
 
 func webhookDown() error {

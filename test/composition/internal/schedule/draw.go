@@ -266,13 +266,13 @@ func (d *draw) outages() {
 	}
 }
 
-// timeOuts has etcd be too slow for writes of a resource, in every fourth seed: the server asks to send them again after storageRetry.
+// timeOuts has etcd be too slow for writes of a resource, or the server too busy, in every fourth seed: the server asks to send them again after storageRetry.
 func (d *draw) timeOuts() {
 	if !d.oneIn(4, 22) {
 		return
 	}
 	for range 1 + d.IntN(2) {
-		d.add(Step{Action: TimeOut, Target: d.resource(), N: storageRetry, For: d.often(3*time.Second, time.Minute)})
+		d.add(Step{Action: []Action{TimeOut, PutOff}[d.IntN(2)], Target: d.resource(), N: storageRetry, For: d.often(3*time.Second, 5*time.Minute)})
 	}
 }
 

@@ -47,6 +47,7 @@ const (
 	Flaky      Action = "flaky"       // every Nth write of each owner fails with 500, as of a webhook of which one of N replicas is down
 	Down       Action = "down"        // kube-controller-manager does not reach the server: requests fail, and watches end
 	TimeOut    Action = "time-out"    // writes are answered with 500, as of an etcd that is too slow, and nobody knows what became of them; with N, they are to be sent again after N seconds
+	PutOff     Action = "put-off"     // writes are answered with 429 and Retry-After of N seconds
 	Broken     Action = "broken"      // lists and watches are answered with 429 and Retry-After of N seconds
 	Throttle   Action = "throttle"    // all requests are answered with 429 and Retry-After of N seconds
 	SlowWrites Action = "slow-writes" // writes take Delay before the server sees them
@@ -63,7 +64,7 @@ const (
 )
 
 // troubles are those of which Later changes the time.
-var troubles = []Action{Refuse, Ending, Webhook, FailWrites, Flaky, Down, TimeOut, Broken, Throttle, SlowWrites, SlowReads, LostAnswer, Hold, Lag, Late, Expire, LoseEvent, Unprovable, Clock, Restart}
+var troubles = []Action{Refuse, Ending, Webhook, FailWrites, Flaky, Down, TimeOut, PutOff, Broken, Throttle, SlowWrites, SlowReads, LostAnswer, Hold, Lag, Late, Expire, LoseEvent, Unprovable, Clock, Restart}
 
 // Work on the Nth object of the resource Target, whose objects keep a finalizer while something uses them.
 const (
@@ -206,6 +207,11 @@ func (s Schedule) Has(a Action) bool {
 // HasFor reports whether a step does that to a resource.
 func (s Schedule) HasFor(a Action, resource string) bool {
 	return slices.ContainsFunc(s.Steps, func(step Step) bool { return step.Action == a && step.Target == resource })
+}
+
+// PutsOff reports whether a step has writes of a resource answered so that a client sends them again after a while.
+func (s Schedule) PutsOff(resource string) bool {
+	return s.HasFor(PutOff, resource) || s.HasFor(TimeOut, resource)
 }
 
 // Lasts is for how long steps do that to a resource, in all.

@@ -30,6 +30,21 @@ func doublings(s schedule.Schedule, fault schedule.Action, resource string, firs
 	return n
 }
 
+// putOffTries is how many times a write is tried that the server puts off.
+func putOffTries(s schedule.Schedule, resource string) (n int) {
+	for _, step := range s.Steps {
+		if (step.Action == schedule.PutOff || step.Action == schedule.TimeOut) && step.Target == resource && step.N > 0 {
+			n += 1 + int(step.For/(time.Duration(step.N)*time.Second))
+		}
+	}
+	return n
+}
+
+// proofsAreLate says that ours may wait for a proof before it makes a write.
+func proofsAreLate(s schedule.Schedule) bool {
+	return slices.ContainsFunc([]schedule.Action{schedule.Unprovable, schedule.Hold, schedule.Lag, schedule.Late, schedule.SlowReads}, s.Has)
+}
+
 // waitsForOwn says that stock may wait to see its own writes of an owner and its pods. Its queue's delays grow meanwhile, and what fails after that it tries no more often.
 // Ours begins with the shortest delay then.
 func waitsForOwn(s schedule.Schedule, reads []string) bool {
@@ -130,6 +145,9 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 				}
 			}
 			allowed := stock.Requests[owner][what]*5/4 + more
+			if _, resource, _ := strings.Cut(what, " "); proofsAreLate(s) {
+				allowed += putOffTries(s, resource) // Stock may have made the write before the server put it off.
+			}
 			switch reads := s.Owners[i].Reads(); what {
 			case "patch pods/status":
 				allowed += stock.Requests[owner][what] * doublings(s, schedule.FailWrites, reads[0], evictionRetry)
@@ -179,7 +197,7 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 					continue
 				}
 			}
-			if n > allowed && slices.Contains(podWrites, what) && s.HasFor(schedule.FailWrites, "pods") {
+			if n > allowed && slices.Contains(podWrites, what) && (s.HasFor(schedule.FailWrites, "pods") || s.PutsOff("pods")) {
 				// Of a rollout chance decides whether a creation or a deletion is due when writes of pods begin to fail, and of an eviction whether its patch has been made.
 				n, allowed = ours.times(owner, podWrites), stock.times(owner, podWrites)*5/4+more
 				of = fmt.Sprintf("; of all writes of pods %d, stock %d", n, stock.times(owner, podWrites))
@@ -362,7 +380,7 @@ func onlyOurs(owner model.Owner, ours, stock string) bool {
 // ofKind is how often something was done for all owners of a kind. Creations and deletions of pods count together while they fail.
 func ofKind(s schedule.Schedule, r Record, kind, what string) (n int) {
 	all := []string{what}
-	if slices.Contains(podWrites, what) && s.HasFor(schedule.FailWrites, "pods") {
+	if slices.Contains(podWrites, what) && (s.HasFor(schedule.FailWrites, "pods") || s.PutsOff("pods")) {
 		all = podWrites
 	}
 	for _, o := range Owners(s) {

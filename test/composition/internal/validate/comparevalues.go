@@ -43,6 +43,9 @@ func compareValues(s schedule.Schedule, stock, ours Record) []Violation {
 			if v.Kind == schedule.PodGCValue && s.HasFor(schedule.FailWrites, "pods") {
 				more += passesThatFail(s) // Chance decides whether a pod has been evicted before its writes fail.
 			}
+			if v.Kind == schedule.PodGCValue && s.PutsOff("pods") {
+				more += allPods(s) * putOffTries(s, "pods") // So it does of one that the server puts off.
+			}
 			if v.Kind == schedule.PodGCValue && s.HasFor(schedule.Hold, "pods") {
 				more += podsOutOfService(s) // The cache of one arm may show those pods at a pass at which the other's is held.
 			}

@@ -21,8 +21,8 @@ const (
 	// moreTail is what ours may have more of a healthy owner's p99. A reconcile waits for the event of a write of its own, or for a proof: a request and an
 	// event. What is then seen first may be what the scheduler did meanwhile.
 	moreTail = model.RequestTime + model.WatchTime + traffic.ScheduleTime
-	// leastOfTail is of how many times the second slowest says something. Of fewer than 200 it counts as p99, as a single one is chance: a Job's change may
-	// fall just after upstream's controller has collected those of a second, on either arm.
+	// leastOfTail is of how many times p99 says something. It leaves out the history that has the slowest, which is chance: a Job's change may fall just after
+	// upstream's controller has collected those of a second, and of DaemonSets that queue for one worker any may be the last, on either arm.
 	leastOfTail = 20
 )
 
@@ -30,30 +30,40 @@ const (
 const ofJobs, ofDeployments = " of Jobs", " of Deployments"
 
 // Tail has how long what no fault touches took on both arms, in many histories, by rule.
-type Tail struct{ stock, ours map[string][]time.Duration }
+type Tail struct {
+	histories   int
+	stock, ours map[string][]taken
+}
+
+// taken is how long something took, and in which history.
+type taken struct {
+	history int
+	time    time.Duration
+}
 
 // Add adds the healthy owners of a history.
 func (t *Tail) Add(s schedule.Schedule, stock, ours Record) {
 	if t.stock == nil {
-		t.stock, t.ours = map[string][]time.Duration{}, map[string][]time.Duration{}
+		t.stock, t.ours = map[string][]taken{}, map[string][]taken{}
 	}
+	t.histories++
 	if throttles(s) {
 		return // Chance decides whose requests wait, and all owners' may.
 	}
 	for i, owner := range Owners(s) {
 		onlyOurs := ended(ours.Undone[owner]) && !ended(stock.Undone[owner]) // How long stock would have taken is not known.
 		if s.Touched(s.Owners[i]) == 0 && !crowded(s, owner.Kind) && !stock.roomier(owner.Namespace) && !onlyOurs {
-			addTail(t.stock, owner, s.Owners[i], stock)
-			addTail(t.ours, owner, s.Owners[i], ours)
+			t.add(t.stock, owner, s.Owners[i], stock)
+			t.add(t.ours, owner, s.Owners[i], ours)
 		}
 	}
 }
 
-func addTail(to map[string][]time.Duration, owner model.Owner, o schedule.Owner, r Record) {
+func (t *Tail) add(to map[string][]taken, owner model.Owner, o schedule.Owner, r Record) {
 	add := func(rule string, spans []Span) {
 		for _, span := range spans {
 			if !span.Open {
-				to[rule] = append(to[rule], span.For)
+				to[rule] = append(to[rule], taken{t.histories, span.For})
 			}
 		}
 	}
@@ -110,11 +120,18 @@ func (t *Tail) String() (out string) {
 	return out
 }
 
-// p99 leaves out the slowest, however few there are.
-func p99(times []time.Duration) time.Duration {
-	sorted := slices.Sorted(slices.Values(times))
-	if n := len(sorted); n > 1 && n < 100 {
-		sorted = sorted[:n-1]
+// p99 leaves out the history that has the slowest.
+func p99(all []taken) time.Duration {
+	if len(all) == 0 {
+		return 0
 	}
-	return oracle.Percentile(sorted, 99).Round(time.Millisecond)
+	slowest := slices.MaxFunc(all, func(a, b taken) int { return cmp.Compare(a.time, b.time) }).history
+	var times []time.Duration
+	for _, t := range all {
+		if t.history != slowest {
+			times = append(times, t.time)
+		}
+	}
+	slices.Sort(times)
+	return oracle.Percentile(times, 99).Round(time.Millisecond)
 }

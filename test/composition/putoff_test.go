@@ -1,0 +1,93 @@
+// Copyright The Fresh KCM Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package composition
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/arms"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/schedule"
+	"github.com/fresh-kcm/fresh-kcm/test/composition/internal/validate"
+)
+
+// The server puts off what an owner writes, for a minute or for long. On stock client-go sends it again ten times, and then the controller's queue waits longer each time. Ours decides
+// again as often at the most, though each time all is decided that the owner needs, and is no later after a minute; after half an hour no later than by a twentieth of that.
+func TestWritesThatTheServerPutsOff(t *testing.T) {
+	for _, kind := range append(kinds, "Deployment") {
+		target, work := "pods", schedule.Step{At: time.Minute, Action: schedule.Scale, Target: "owner", N: 2}
+		switch kind {
+		case "DaemonSet":
+			work = schedule.Step{At: time.Minute, Action: schedule.Roll, Target: "owner"}
+		case "Deployment":
+			target = "replicasets"
+		}
+		for _, trouble := range []schedule.Action{schedule.PutOff, schedule.TimeOut} {
+			for _, after := range []int{1, 10} {
+				for _, long := range []bool{false, true} {
+					if long && trouble == schedule.TimeOut && after > 1 {
+						continue
+					}
+					lasts := time.Minute
+					if long {
+						lasts = 30 * time.Minute
+					}
+					t.Run(fmt.Sprintf("%s, %s for %s, after %d s", kind, trouble, lasts, after), func(t *testing.T) {
+						s := schedule.Schedule{Nodes: 3, Monitor: !long, Settle: 5 * time.Minute, Owners: []schedule.Owner{{Kind: kind, Name: "owner", Replicas: 4}},
+							Steps: []schedule.Step{{At: 59 * time.Second, Action: trouble, Target: target, N: after, For: lasts}, work}}
+						if !long {
+							both(t, s)
+							return
+						}
+						seldomAndInTime(t, s, target, lasts)
+					})
+				}
+			}
+		}
+	}
+}
+
+// seldomAndInTime says that ours writes no more often to a resource than stock does, and is done at the latest a twentieth of the trouble's time after it.
+func seldomAndInTime(t *testing.T, s schedule.Schedule, resource string, lasts time.Duration) {
+	t.Helper()
+	stock, ours := run(t, arms.Stock, s, nil), run(t, arms.Ours, s, nil)
+	owner := validate.Owners(s)[0]
+	writes := func(r validate.Record) (n int) {
+		for _, verb := range []string{"create", "update", "patch", "delete"} {
+			n += r.Requests[owner][verb+" "+resource]
+		}
+		return n
+	}
+	t.Logf("stock: %d writes of %s, ours: %d", writes(stock), resource, writes(ours))
+	require.Greater(t, writes(stock), 100, "nothing was put off")
+	require.LessOrEqual(t, writes(ours), writes(stock)+5)
+	spans := ours.Undone[owner]
+	require.NotEmpty(t, spans)
+	for _, span := range spans {
+		require.False(t, span.Open, "it is not done")
+		require.LessOrEqual(t, span.For, lasts+lasts/20+10*time.Second)
+	}
+}
+
+// A Deployment that rolls and is scaled up has two ReplicaSets to scale. Where the server puts off what changes the first, stock's controller does not get to the second.
+func TestADeploymentThatIsPutOffAsksForOneReplicaSet(t *testing.T) {
+	for _, trouble := range []schedule.Action{schedule.PutOff, schedule.TimeOut, schedule.Throttle} {
+		t.Run(string(trouble), func(t *testing.T) {
+			s := deployment(false,
+				schedule.Step{At: time.Minute, Action: schedule.Roll, Target: "deployments-0"},
+				schedule.Step{At: time.Minute + 200*time.Millisecond, Action: trouble, Target: "replicasets", N: 2, For: 5 * time.Minute},
+				schedule.Step{At: time.Minute + 1200*time.Millisecond, Action: schedule.Scale, Target: "deployments-0", N: 8})
+			stock, ours := run(t, arms.Stock, s, nil), run(t, arms.Ours, s, nil)
+			owner := validate.Owners(s)[0]
+			const what = "update replicasets"
+			t.Logf("stock: %d, ours: %d", stock.Requests[owner][what], ours.Requests[owner][what])
+			require.Greater(t, stock.Requests[owner][what], 100, "nothing was put off")
+			require.LessOrEqual(t, ours.Requests[owner][what], stock.Requests[owner][what])
+			require.False(t, ours.Undone[owner][len(ours.Undone[owner])-1].Open, "it is not done")
+		})
+	}
+}
