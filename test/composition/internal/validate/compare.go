@@ -206,6 +206,11 @@ func Compare(s schedule.Schedule, stock, ours Record) []Violation {
 					allowed += stock.times(owner, evictionWrites) * doublings(s, schedule.FailWrites, "pods", evictionRetry)
 				}
 			}
+			if n > allowed && what == "update pods/status" && s.PutsOff("pods") {
+				// Of the pods of a node that is not ready anymore chance decides which is the first, for which all others wait.
+				n, allowed = ofAllOwners(s, ours, what), ofAllOwners(s, stock, what)*5/4+more
+				of = fmt.Sprintf("; of all %d, stock %d", n, ofAllOwners(s, stock, what))
+			}
 			if n > allowed && owner.Kind == "Job" && s.QPS > 0 {
 				// While its requests wait for the client's rate limiter its pods change. Stock waits for another second then, and ours only for its own writes.
 				n, allowed = ours.writes(owner), stock.writes(owner)*5/4+more
@@ -375,6 +380,14 @@ func onlyOurs(owner model.Owner, ours, stock string) bool {
 		return strings.HasPrefix(ours, allAvailable) && !strings.HasPrefix(stock, allAvailable) && pods == stocks
 	}
 	return strings.HasPrefix(ours, complete) && stock == noConditions
+}
+
+// ofAllOwners is how often something was done for any owner.
+func ofAllOwners(s schedule.Schedule, r Record, what string) (n int) {
+	for _, o := range Owners(s) {
+		n += r.Requests[o][what]
+	}
+	return n
 }
 
 // ofKind is how often something was done for all owners of a kind. Creations and deletions of pods count together while they fail.

@@ -79,15 +79,15 @@ func stateOf(truth model.Truth, o model.Owner) state {
 // How the digest of a Job begins that has no conditions, and of one that is complete.
 const noConditions, complete = "conditions:", noConditions + " SuccessCriteriaMet Complete"
 
-// allAvailable is how the digest of an owner begins whose status says that all its pods are available, and, of a DaemonSet, have the template.
+// allAvailable is how the digest of an owner begins whose status says that all its pods are available, and, of a DaemonSet or a Deployment, have the template.
 const allAvailable = "all available: "
 
 // told is a status, and whether it has so many pods as there are to be available.
-func told(want, available int32, status fmt.Stringer) string {
+func told(want, available int32, status string) string {
 	if available == want {
-		return allAvailable + status.String()
+		return allAvailable + status
 	}
-	return "not " + allAvailable + status.String()
+	return "not " + allAvailable + status
 }
 
 // digest is what of an owner, its pods and its volume claims does not depend on when and where they were made.
@@ -95,9 +95,9 @@ func digest(truth model.Truth, o model.Owner) string {
 	var lines []string
 	switch x := truth.Get(traffic.Kinds[o.Kind], o.Namespace, o.Name).(type) {
 	case *appsv1.ReplicaSet:
-		lines = append(lines, told(*x.Spec.Replicas, x.Status.AvailableReplicas, &x.Status))
+		lines = append(lines, told(*x.Spec.Replicas, x.Status.AvailableReplicas, x.Status.String()))
 	case *appsv1.Deployment:
-		lines = append(lines, fmt.Sprint("replicas ", x.Status.Replicas, ", updated ", x.Status.UpdatedReplicas, ", available ", x.Status.AvailableReplicas, ", observed ", x.Status.ObservedGeneration))
+		lines = append(lines, told(*x.Spec.Replicas, min(x.Status.UpdatedReplicas, x.Status.AvailableReplicas), fmt.Sprint("replicas ", x.Status.Replicas, ", updated ", x.Status.UpdatedReplicas, ", available ", x.Status.AvailableReplicas, ", observed ", x.Status.ObservedGeneration)))
 		for _, rs := range truth.Owned(model.ReplicaSets, o) {
 			for _, p := range podsOf(truth, rs) {
 				if active(p) {
@@ -106,11 +106,11 @@ func digest(truth model.Truth, o model.Owner) string {
 			}
 		}
 	case *corev1.ReplicationController:
-		lines = append(lines, told(*x.Spec.Replicas, x.Status.AvailableReplicas, &x.Status))
+		lines = append(lines, told(*x.Spec.Replicas, x.Status.AvailableReplicas, x.Status.String()))
 	case *appsv1.DaemonSet:
-		lines = append(lines, told(x.Status.DesiredNumberScheduled, min(x.Status.UpdatedNumberScheduled, x.Status.NumberAvailable), &x.Status))
+		lines = append(lines, told(x.Status.DesiredNumberScheduled, min(x.Status.UpdatedNumberScheduled, x.Status.NumberAvailable), x.Status.String()))
 	case *appsv1.StatefulSet:
-		lines = append(lines, told(*x.Spec.Replicas, x.Status.AvailableReplicas, &x.Status))
+		lines = append(lines, told(*x.Spec.Replicas, x.Status.AvailableReplicas, x.Status.String()))
 	case *batchv1.Job:
 		lines = append(lines, noConditions)
 		for _, c := range x.Status.Conditions {
