@@ -39,16 +39,16 @@ func (s *Store) Redecides(what transport.Write) bool {
 // resends is how often client-go sends a request in all before it returns the error.
 const resends = 11
 
-// turns are the times at which owners of a controller are tried of which the server puts writes off. On stock each of these keeps a worker busy, so a few at a time are tried. As none does
-// here, they would come back all at once, as often as the server allows each. The store's mu guards it.
+// turns are the times at which owners of a controller are tried of which the server puts writes off. On stock each of these keeps a worker busy, so as many at a time are tried as there are
+// workers. As none does here, they would come back all at once, as often as the server allows each. The store's mu guards it.
 type turns struct {
 	last time.Time     // the latest that was given
 	ends chan struct{} // closed when the server has accepted such a write again; nil: nobody waits for that
 }
 
-// next is a turn not before that time, and after the latest by as long as the server asks to wait.
-func (t *turns) next(at time.Time, after time.Duration) time.Time {
-	if next := t.last.Add(after); next.After(at) {
+// next is a turn not before that time, so that there are no more turns than that many workers would have, each of which waits that long.
+func (t *turns) next(at time.Time, after time.Duration, workers int) time.Time {
+	if next := t.last.Add(after / time.Duration(workers)); next.After(at) {
 		at = next
 	}
 	if latest := time.Now().Add(longestPause); at.After(latest) {
@@ -90,9 +90,13 @@ func (s *Store) putsOff(owner types.NamespacedName, after time.Duration) (asked,
 	if another {
 		return asked, asked
 	}
+	workers := 5 // By default (--concurrent-replicaset-syncs and others).
+	if s.name == daemonSetStore {
+		workers = 2
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return asked, s.turns.next(asked, after)
+	return asked, s.turns.next(asked, after, workers)
 }
 
 // endTurns has all owners come back as soon as the server does not ask them to wait any more: it accepts again what it has put off.

@@ -91,3 +91,41 @@ func TestADeploymentThatIsPutOffAsksForOneReplicaSet(t *testing.T) {
 		})
 	}
 }
+
+// Of many owners of a controller that the server puts off, stock tries as many at a time as it has workers, which wait. So does ours, and all as soon as the server accepts a write again.
+func TestManyOwnersThatTheServerPutsOff(t *testing.T) {
+	const many, lasts = 40, 3 * time.Minute
+	for _, kind := range []string{"ReplicaSet", "DaemonSet", "Deployment"} {
+		for _, trouble := range []schedule.Action{schedule.PutOff, schedule.TimeOut} {
+			t.Run(kind+", "+string(trouble), func(t *testing.T) {
+				s := schedule.Schedule{Nodes: 3, Settle: 3 * time.Minute, Steps: []schedule.Step{{At: 59 * time.Second, Action: trouble, Target: "pods", N: 5, For: lasts}}}
+				if kind == "Deployment" {
+					s.Steps[0].Target = "replicasets"
+				}
+				for i := range many {
+					name, action := fmt.Sprintf("owner-%d", i), schedule.Scale
+					if kind == "DaemonSet" {
+						action = schedule.Roll
+					}
+					s.Owners = append(s.Owners, schedule.Owner{Kind: kind, Name: name, Replicas: 3})
+					s.Steps = append(s.Steps, schedule.Step{At: time.Minute, Action: action, Target: name, N: 2})
+				}
+				stock, ours := run(t, arms.Stock, s, nil), run(t, arms.Ours, s, nil)
+				writes := func(r validate.Record) (n int, last time.Duration) {
+					for _, owner := range validate.Owners(s) {
+						n += r.Requests[owner]["delete pods"] + r.Requests[owner]["update replicasets"]
+						span := r.Undone[owner][len(r.Undone[owner])-1]
+						require.False(t, span.Open, "%s is not done", owner)
+						last = max(last, span.For)
+					}
+					return n, last
+				}
+				was, stocks := writes(stock)
+				is, last := writes(ours)
+				t.Logf("stock: %d writes, the last owner is done after %s; ours: %d, after %s", was, stocks, is, last)
+				require.LessOrEqual(t, is, was+many)
+				require.LessOrEqual(t, last, stocks+5*time.Second)
+			})
+		}
+	}
+}

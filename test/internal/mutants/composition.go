@@ -99,6 +99,31 @@ func composition() []Tested {
 			Old: "return err == nil && fails && s.held.actionOf(owner) != nil",
 			New: "return err == nil && fails && false",
 		}},
+		{Package: compositionTests, Test: "TestADeploymentThatIsPutOffAsksForOneReplicaSet", Mutant: Mutant{
+			Name: "put-off-goes-on", Protection: "a reconcile sends no write after one that the server has put off", File: "pkg/consistencystore/unseen.go",
+			Old: "if err := s.checkPutOff(owner, what); err != nil {",
+			New: "if err := s.checkPutOff(owner, what); err != nil && false {",
+		}},
+		{Package: compositionTests, Test: "TestWritesThatTheServerPutsOff", Mutant: Mutant{
+			Name: "put-off-pause", Protection: "what the server puts off for long is tried no more often than on stock", File: "pkg/consistencystore/retryafter.go",
+			Old: "/ resends; rounds > 0 {",
+			New: "/ resends; rounds > 0 && false {",
+		}},
+		{Package: compositionTests, Test: "TestWritesThatTheServerPutsOff", Mutant: Mutant{
+			Name: "put-off-besides", Protection: "an owner of which another write fails as well is left to its queue", File: "pkg/consistencystore/retryafter.go",
+			Old: "leftToQueue(owner); does {",
+			New: "leftToQueue(owner); does && false {",
+		}},
+		{Package: compositionTests, Test: "TestManyOwnersThatTheServerPutsOff", Mutant: Mutant{
+			Name: "put-off-turns", Protection: "of many owners that the server puts off a few at a time are tried", File: "pkg/consistencystore/retryafter.go",
+			Old: "next.After(at) {",
+			New: "next.After(at) && false {",
+		}},
+		{Package: compositionTests, Test: "TestManyOwnersThatTheServerPutsOff", Mutant: Mutant{
+			Name: "put-off-ends", Protection: "all owners come back once the server accepts again what it has put off", File: "pkg/consistencystore/store.go",
+			Old: "	if s.refusals.done(owner, what) {",
+			New: "	if s.refusals.done(owner, what) && false {",
+		}},
 		{Package: compositionTests, Test: "TestQuotaOfPodsThatAListSkips/ended", Mutant: Mutant{
 			Name: "list-quota", Protection: "the quotas of a resource are recalculated after a relist of it", File: controllers + "resourcequota/resource_quota_monitor.go",
 			Old: "		handlers.BookmarkFunc = qm.follow(ctx, resource, shared)\n",
