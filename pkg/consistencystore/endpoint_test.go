@@ -119,9 +119,9 @@ func (s *telling) Wrote(owner types.NamespacedName, uid types.UID, resource sche
 	s.told <- call{owner: owner, ownerUID: uid, resource: resource.String(), rv: answer.ResourceVersion}
 }
 
-func (s *telling) Unsettled(owner types.NamespacedName, uid types.UID, resource schema.GroupResource, _ time.Duration) (after time.Duration, tracked bool) {
+func (s *telling) Unsettled(owner types.NamespacedName, uid types.UID, resource schema.GroupResource, _ time.Duration) (again transport.PutOff, tracked bool) {
 	s.told <- call{owner: owner, ownerUID: uid, resource: resource.String(), rv: "unsettled"}
-	return 0, true
+	return transport.PutOff{}, true
 }
 
 // What cannot be read is said, and upstream's expectations stand.

@@ -60,12 +60,12 @@ func (deafStore) Recorded(types.NamespacedName, transport.Write) {}
 func (deafStore) Failed(types.NamespacedName, transport.Write)   {}
 func (deafStore) Untracked(types.NamespacedName, types.UID)      {}
 func (deafStore) Redecides(transport.Write) bool                 { return false }
-func (deafStore) RetryAfter(types.NamespacedName, transport.Write, time.Duration) time.Duration {
-	return 0
+func (deafStore) RetryAfter(types.NamespacedName, transport.Write, time.Duration) transport.PutOff {
+	return transport.PutOff{}
 }
 
-func (deafStore) Unsettled(types.NamespacedName, types.UID, schema.GroupResource, time.Duration) (after time.Duration, tracked bool) {
-	return 0, false
+func (deafStore) Unsettled(types.NamespacedName, types.UID, schema.GroupResource, time.Duration) (again transport.PutOff, tracked bool) {
+	return transport.PutOff{}, false
 }
 
 // listener is a consistency store that remembers its calls.

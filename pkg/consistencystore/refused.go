@@ -92,13 +92,13 @@ func (r *refusals) note(owner types.NamespacedName, what transport.Write) {
 }
 
 // putsOff notes that the write of the owner that has failed last is decided again when the server asks for it. It returns how many reconciles in a row have had such a write before, and
-// whether it is not the first of this one.
-func (r *refusals) putsOff(owner types.NamespacedName) (before int, another bool) {
+// how many before have failed otherwise. another says that it is not the first such write of the reconcile.
+func (r *refusals) putsOff(owner types.NamespacedName) (before, tries int, another bool) {
 	r.with(owner, func(of *refusal) {
 		of.putOff++
-		before, another = of.waited, of.putOff > 1
+		before, tries, another = of.waited, of.tries, of.putOff > 1
 	})
-	return before, another
+	return before, tries, another
 }
 
 // leftToQueue reports whether a write of the owner has failed in its last reconcile of which the queue knows, so that its backoff applies, and in how many before that one did. The
@@ -108,10 +108,9 @@ func (r *refusals) leftToQueue(owner types.NamespacedName) (number, tries int, d
 	return number, tries, does
 }
 
-// putOffWrite is the write of the owner's reconcile that is put off. ok is false if there is none, or if a client would not have sent it any more by now: then what comes
-// after it in the reconcile has its turn.
+// putOffWrite is the write of the owner's reconcile that is put off. ok is false if there is none, or if the rest of the reconcile has its turn.
 func (r *refusals) putOffWrite(owner types.NamespacedName) (what transport.Write, ok bool) {
-	r.with(owner, func(of *refusal) { what, ok = of.what, of.putOff > 0 && of.waited%resends != resends-1 })
+	r.with(owner, func(of *refusal) { what, ok = of.what, of.putOff > 0 && !lastResend(of.waited) })
 	return what, ok
 }
 

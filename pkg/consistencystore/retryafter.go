@@ -39,6 +39,9 @@ func (s *Store) Redecides(what transport.Write) bool {
 // resends is how often client-go sends a request in all before it returns the error.
 const resends = 11
 
+// lastResend reports whether client-go would return the error of a write that was put off so many times in a row before.
+func lastResend(before int) bool { return before%resends == resends-1 }
+
 // turns are the times at which owners of a controller are tried of which the server puts writes off. On stock each of these keeps a worker busy, so as many at a time are tried as there are
 // workers. As none does here, they would come back all at once, as often as the server allows each. The store's mu guards it.
 type turns struct {
@@ -59,36 +62,32 @@ func (t *turns) next(at time.Time, after time.Duration, workers int) time.Time {
 }
 
 // RetryAfter implements transport.Store: client-go would send the write again, ten times, beneath the controller, whatever has changed meanwhile. In place of that EnsureReady refuses the
-// owner for so long, or longer, see putsOff; then it comes back to the queue, and its controller decides again.
-func (s *Store) RetryAfter(owner types.NamespacedName, what transport.Write, after time.Duration) time.Duration {
-	asked, turn := s.putsOff(owner, after)
+// owner for so long, and until its turn; then it comes back to the queue, and its controller decides again.
+func (s *Store) RetryAfter(owner types.NamespacedName, what transport.Write, after time.Duration) transport.PutOff {
+	asked, turn, due, last := s.putsOff(owner, after)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.retrying[owner]
-	comesBack := h != nil && !h.notBefore.IsZero() // It is one of several that the server has refused together.
+	comesBack := h != nil && !h.asked.IsZero() // It is one of several that the server has refused together.
 	if !comesBack {
 		h = &hold{reason: stalenessz.ForAction, resource: what.Resource, since: time.Now(), failed: true}
 		s.retrying[owner] = h
 	}
-	h.asked, h.notBefore = later(h.asked, asked), later(h.notBefore, turn)
+	h.asked, h.notBefore, h.due, h.resyncs = later(h.asked, asked), later(h.notBefore, turn), later(h.due, due), s.resyncs(last)
 	if !comesBack {
-		go s.comeBackAsAsked(owner)
+		go s.comeBackAsAsked(owner, h)
 	}
-	return time.Until(h.notBefore)
+	return transport.PutOff{After: time.Until(h.due), Last: last}
 }
 
-// putsOff notes that a write of the owner is decided again, for which the server asks to wait so long, and returns until when the owner has to wait, and when it is tried unless the server
-// accepts such writes before. On stock, after ten times, the delay of the queue comes in between; each time that is twice as long. So that the write is tried no more often than there, the
-// pause here is no shorter than the last of these delays would be.
-func (s *Store) putsOff(owner types.NamespacedName, after time.Duration) (asked, turn time.Time) {
-	before, another := s.refusals.putsOff(owner)
-	pause := after
-	if rounds := before / resends; rounds > 0 {
-		pause = max(pause, s.retryDelay(rounds-1))
-	}
-	asked = time.Now().Add(min(pause, longestPause))
+// putsOff notes that a write of the owner is decided again, for which the server asks to wait so long. It returns until when that is, when the owner has its turn, and when it is due if
+// nothing wants it before. On stock, after ten times, the delay of the queue comes in between; each time that is twice as long. So that the write is tried no more often than there, the owner is
+// due no sooner than after the last of these delays. last says that the client would not have sent the write again.
+func (s *Store) putsOff(owner types.NamespacedName, after time.Duration) (asked, turn, due time.Time, last bool) {
+	before, tries, another := s.refusals.putsOff(owner)
+	asked, last = time.Now().Add(min(after, longestPause)), lastResend(before)
 	if another {
-		return asked, asked
+		return asked, asked, asked, last
 	}
 	workers := 5 // By default (--concurrent-replicaset-syncs and others).
 	if s.name == daemonSetStore {
@@ -96,17 +95,23 @@ func (s *Store) putsOff(owner types.NamespacedName, after time.Duration) (asked,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return asked, s.turns.next(asked, after, workers)
+	turn = s.turns.next(asked, after, workers)
+	due = turn
+	if rounds := before / resends; rounds > 0 {
+		due = later(due, time.Now().Add(s.retryDelay(tries+rounds-1)))
+	}
+	return asked, turn, due, last
 }
+
+// resyncs reports whether the reconcile in which the server puts a write off is made once more at once: not for the last time that the client would have sent it. Job does not do that.
+func (s *Store) resyncs(last bool) bool { return !last && s.name != jobStore }
 
 // endTurns has all owners come back as soon as the server does not ask them to wait any more: it accepts again what it has put off.
 func (s *Store) endTurns() {
 	s.mu.Lock()
 	s.turns.last = time.Time{}
 	for _, h := range s.retrying {
-		if !h.notBefore.IsZero() {
-			h.notBefore = h.asked
-		}
+		h.notBefore, h.due = h.asked, h.asked
 	}
 	if s.turns.ends != nil {
 		close(s.turns.ends)
@@ -131,10 +136,10 @@ func (s *Store) retryDelay(failures int) time.Duration {
 	return queueDelay(failures)
 }
 
-// comeBackAsAsked has the owner come back when the server does not ask to wait any more. If another write has failed besides, the queue has the owner come back for that one, and
+// comeBackAsAsked has the owner come back when it is due. If another write has failed besides, the queue has the owner come back for that one, and
 // it would be tried more often than on stock: so the owner is left to the queue, for as long as that may take.
-func (s *Store) comeBackAsAsked(owner types.NamespacedName) {
-	if !s.sleepAsAsked(owner) {
+func (s *Store) comeBackAsAsked(owner types.NamespacedName, h *hold) {
+	if !s.sleepAsAsked(owner, h) {
 		return
 	}
 	if number, tries, does := s.refusals.leftToQueue(owner); does {
@@ -152,16 +157,18 @@ func (s *Store) comeBackAsAsked(owner types.NamespacedName) {
 	add(queueKey(owner))
 }
 
-// sleepAsAsked returns when it is the owner's turn, and whether the owner is still there.
-func (s *Store) sleepAsAsked(owner types.NamespacedName) bool {
+// sleepAsAsked returns when the owner is due, and whether it waits still.
+func (s *Store) sleepAsAsked(owner types.NamespacedName, h *hold) bool {
 	for {
 		s.mu.Lock()
-		h := s.retrying[owner]
-		if h == nil || h.notBefore.IsZero() {
+		if s.retrying[owner] != h {
 			s.mu.Unlock()
-			return false
+			return false // It is gone, or was reconciled.
 		}
 		left := time.Until(h.notBefore)
+		if left <= 0 {
+			left = time.Until(h.due) // Something may have wanted it meanwhile.
+		}
 		if left <= 0 {
 			delete(s.retrying, owner)
 			s.mu.Unlock()
@@ -181,7 +188,8 @@ func (s *Store) sleepAsAsked(owner types.NamespacedName) bool {
 	}
 }
 
-// checkRetryAfter refuses an owner while the server asks to wait before a write of it is sent again. In ordinary times, in which no write has failed, it takes no lock.
+// checkRetryAfter refuses an owner while the server asks to wait before a write of it is sent again, and until its turn. It is due then. In ordinary times, in which no write has failed, it
+// takes no lock.
 func (s *Store) checkRetryAfter(owner types.NamespacedName) error {
 	if s.refusals.owners.Load() == 0 {
 		return nil
@@ -189,17 +197,29 @@ func (s *Store) checkRetryAfter(owner types.NamespacedName) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.retrying[owner]
-	if h == nil || !h.notBefore.After(time.Now()) {
+	switch {
+	case h == nil || h.asked.IsZero():
 		return nil
+	case h.notBefore.After(time.Now()):
+		if !h.resyncs {
+			h.due = h.notBefore
+		}
+		h.resyncs = false
+		return &heldError{owner: owner, hold: *h}
 	}
-	return &heldError{owner: owner, hold: *h}
+	delete(s.retrying, owner)
+	return nil
 }
 
 // askedToWait returns an error while the server asks to wait before a write of the owner is decided again, also one of which nobody knows what became of it.
 func (s *Store) askedToWait(owner types.NamespacedName) error {
-	if err := s.checkRetryAfter(owner); err != nil {
-		return err
+	s.mu.Lock()
+	h := s.retrying[owner]
+	if h != nil && h.notBefore.After(time.Now()) {
+		defer s.mu.Unlock()
+		return &heldError{owner: owner, hold: *h}
 	}
+	s.mu.Unlock()
 	s.unsettled.mu.Lock()
 	defer s.unsettled.mu.Unlock()
 	o := s.unsettled.owners[owner]
@@ -212,13 +232,10 @@ func (s *Store) askedToWait(owner types.NamespacedName) error {
 	return nil
 }
 
-// checkPutOff refuses a write of a reconcile that goes on after one which the server has put off. On stock it comes after that one, which the client sends again meanwhile, so ours would be
-// sent more often. Writes of one kind are sent side by side there, but for those of a Deployment. A status costs one request, if it has changed.
+// checkPutOff refuses a write of a reconcile that goes on after one of another kind which the server has put off. On stock it comes after that one, which the client sends again meanwhile, so
+// ours would be sent more often. So it comes each time that the client would have given up. A status costs one request, if it has changed.
 func (s *Store) checkPutOff(owner types.NamespacedName, what transport.Write) error {
-	if what.Subresource == "status" {
-		return nil
-	}
-	if putOff, ok := s.refusals.putOffWrite(owner); !ok || putOff == what && s.name != deploymentStore {
+	if putOff, ok := s.refusals.putOffWrite(owner); !ok || putOff == what || what.Subresource == "status" {
 		return nil
 	}
 	return s.askedToWait(owner)

@@ -120,7 +120,7 @@ type unsettledName struct {
 // needs returns true, and the time that a proof must reach, if a parked owner may be tried again once the resource is proven. mu must be held.
 func (s *Store) needs(o *unsettledOwner, resource schema.GroupResource, now time.Time) (at time.Time, ok bool) {
 	lost, ok := o.lost[resource]
-	if !ok || !o.parked || o.notBefore.After(now) || !s.follow(o) {
+	if !ok || !o.parked || o.due.After(now) || !s.follow(o) {
 		return at, false
 	}
 	return lost.asOf, true
@@ -144,7 +144,7 @@ func (s *Store) neededUpTo(resource schema.GroupResource) (upTo, nextAt time.Tim
 			}
 			continue
 		}
-		next := o.notBefore
+		next := o.due
 		if !next.After(now) {
 			next = now.Add(renewalTick)
 		}

@@ -53,8 +53,9 @@ type unsettledOwner struct {
 	parked   bool
 	since    time.Time
 	reported bool
-	// notBefore is when the next try is due: the server asks to wait until asked.
-	notBefore, asked time.Time
+	// asked, notBefore, due and resyncs are as a hold's.
+	asked, notBefore, due time.Time
+	resyncs               bool
 }
 
 // checkUnsettled refuses an owner with an unsettled write, and has it woken when that is settled. A proof that exists
@@ -82,6 +83,14 @@ func (s *Store) checkUnsettled(owner types.NamespacedName) error {
 		return nil
 	}
 	s.park(owner, o)
+	if o.resyncs {
+		o.resyncs = false
+	} else if o.due.After(o.notBefore) { // Something wants it.
+		o.due = o.notBefore
+		for resource := range o.lost {
+			s.startSettling(resource)
+		}
+	}
 	for _, h := range o.lost {
 		return &heldError{owner: owner, hold: *h}
 	}
@@ -174,15 +183,15 @@ func (s *Store) settled(owner types.NamespacedName) {
 // not wait. Nor are those of Deployments and ReplicationControllers to themselves, for which upstream does not wait either: the server refuses an outdated one.
 //
 // If the client would have sent the write again after retry, the owner has to be reconciled again instead: EnsureReady
-// refuses it for at least that time, see putsOff, and then it comes back to the queue.
-func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (after time.Duration, tracked bool) {
+// refuses it for at least that time, and then it comes back to the queue, as after RetryAfter.
+func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (again transport.PutOff, tracked bool) {
 	if _, ok := s.caches[resource]; !ok || s.prover == nil || s.name == autoscaler || s.goesOnAfter(resource) && resource != revisionResource {
-		return 0, false
+		return again, false
 	}
 	metrics.Unsettled(s.name, resource)
-	var asked, turn time.Time
+	var asked, turn, due time.Time
 	if retry != transport.NeverRetried {
-		asked, turn = s.putsOff(owner, retry)
+		asked, turn, due, again.Last = s.putsOff(owner, retry)
 	}
 	u := &s.unsettled
 	u.mu.Lock()
@@ -204,20 +213,21 @@ func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resour
 	}
 	s.lose(owner, o, resource)
 	if retry == transport.NeverRetried {
-		return 0, true
+		return again, true
 	}
-	o.asked = later(o.asked, asked)
-	o.waitUntil(later(o.notBefore, turn), s.held)
+	o.waitUntil(later(o.asked, asked), later(o.notBefore, turn), later(o.due, due), s.held)
+	o.resyncs = s.resyncs(again.Last)
 	s.park(owner, o)
-	return time.Until(o.notBefore), true
+	again.After = time.Until(o.due)
+	return again, true
 }
 
 // waitUntil has the owner wait until then. The set's mu must be held.
-func (o *unsettledOwner) waitUntil(at time.Time, held *holds) {
-	o.notBefore = at
+func (o *unsettledOwner) waitUntil(asked, notBefore, due time.Time, held *holds) {
+	o.asked, o.notBefore, o.due = asked, notBefore, due
 	held.change(func() {
 		for _, h := range o.lost {
-			h.asked, h.notBefore = o.asked, at
+			h.asked, h.notBefore = asked, notBefore
 		}
 	})
 }
@@ -227,9 +237,7 @@ func (u *unsettledWrites) endTurns(held *holds) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, o := range u.owners {
-		if o.notBefore.After(o.asked) {
-			o.waitUntil(o.asked, held)
-		}
+		o.waitUntil(o.asked, o.asked, o.asked, held)
 	}
 	for _, kick := range u.settling {
 		look(kick)

@@ -5,7 +5,6 @@ package consistencystore
 
 import (
 	"fmt"
-	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -62,10 +61,13 @@ func (s *Store) Waits(out *stalenessz.Longest) {
 		add(wants, owner, h, awaits, proof)
 	})
 	s.mu.Lock()
-	guards, retrying := s.guards, maps.Clone(s.retrying)
+	guards, retrying := s.guards, make(map[types.NamespacedName]hold, len(s.retrying))
+	for owner, h := range s.retrying {
+		retrying[owner] = *h
+	}
 	s.mu.Unlock()
 	for owner, h := range retrying {
-		add(tally.WantsAction, owner, h, h.awaits()+", "+s.purpose(), h.proof)
+		add(tally.WantsAction, owner, &h, h.awaits()+", "+s.purpose(), h.proof)
 	}
 	for _, guard := range guards {
 		for _, w := range guard.Waits() {

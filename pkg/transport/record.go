@@ -53,12 +53,12 @@ type Store interface {
 	// Untracked says that a write could not be recorded, so that nothing waits for it.
 	Untracked(owner types.NamespacedName, ownerUID types.UID)
 	// Unsettled says that the answer to a write was lost. If the client would have sent it again after retry, the store has
-	// the owner reconciled again in its place, after the time that it returns. It does nothing unless the write is tracked.
-	Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (after time.Duration, tracked bool)
+	// the owner reconciled again in its place. It does nothing unless the write is tracked.
+	Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (again PutOff, tracked bool)
 	// Redecides reports whether a write has to be decided again where the client would send it again after a while: it rests on what its controller knew when it began.
 	Redecides(what Write) bool
-	// RetryAfter says that the server has refused such a write, and asks to wait for so long. The store has the owner reconciled again after the time that it returns.
-	RetryAfter(owner types.NamespacedName, what Write, after time.Duration) time.Duration
+	// RetryAfter says that the server has refused such a write, and asks to wait for so long. The store has the owner reconciled again.
+	RetryAfter(owner types.NamespacedName, what Write, after time.Duration) PutOff
 }
 
 // Write is what kind of write a request is.
@@ -66,6 +66,13 @@ type Write struct {
 	Method      string
 	Resource    schema.GroupResource
 	Subresource string
+}
+
+// PutOff is a write that is decided again: its owner is reconciled again, at the latest after that time. Last says that the client would not have sent it any more by now, so that the rest of
+// the reconcile has its turn.
+type PutOff struct {
+	After time.Duration
+	Last  bool
 }
 
 // NeverRetried says of a write whose outcome is unknown that its client would not have sent it again.
@@ -124,7 +131,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 			store.Untracked(owner.Name, owner.UID)
 		}
 		if after := retryAfter(resp); after > 0 && store.Redecides(w.what()) {
-			return nil, w.againAfter(resp, store.RetryAfter(owner.Name, w.what(), after))
+			return nil, w.again(resp, store.RetryAfter(owner.Name, w.what(), after))
 		}
 		return resp, err
 	}
@@ -264,11 +271,11 @@ func (w ownerWrite) lost(resp *http.Response) error {
 	if after := retryAfter(resp); after >= 0 && w.createsAnother() || after > 0 && w.store.Redecides(w.what()) {
 		retry = after
 	}
-	after, tracked := w.store.Unsettled(w.owner.Name, w.owner.UID, w.resource(), retry)
+	again, tracked := w.store.Unsettled(w.owner.Name, w.owner.UID, w.resource(), retry)
 	if !tracked || retry == NeverRetried {
 		return nil
 	}
-	return w.againAfter(resp, after)
+	return w.again(resp, again)
 }
 
 // retryAfter is after how long the client would send the request again, NeverRetried if it would not. resp may be nil.
@@ -283,26 +290,32 @@ func retryAfter(resp *http.Response) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// againAfter is the error of a write that its controller decides again after that time, in place of the answer.
-func (w ownerWrite) againAfter(resp *http.Response, after time.Duration) error {
+// again is the error of a write that its controller decides again, in place of the answer.
+func (w ownerWrite) again(resp *http.Response, again PutOff) error {
 	_ = resp.Body.Close()
-	return &retryError{what: w.req.Method + " " + w.req.URL.Path, status: resp.Status, after: after}
+	return &retryError{what: w.req.Method + " " + w.req.URL.Path, status: resp.Status, PutOff: again}
 }
 
 // retryError says that a write is decided again after a while, and once it is known what became of it.
 type retryError struct {
 	what, status string
-	after        time.Duration
+	PutOff
 }
 
 func (e *retryError) Error() string {
-	return fmt.Sprintf("%s failed (%s): the object is reconciled again after %s, as the server asks", e.what, e.status, e.after)
+	return fmt.Sprintf("%s failed (%s): the object is reconciled again after %s, as the server asks to wait", e.what, e.status, e.After.Round(time.Millisecond))
 }
 
 // Parked implements what consistency.Parked asks for.
 func (e *retryError) Parked() bool { return true }
 
-var _ consistency.ParkedError = (*retryError)(nil)
+// Again implements what consistency.Again asks for: what else the reconcile has to do is left to a later one.
+func (e *retryError) Again() bool { return !e.Last }
+
+var (
+	_ consistency.ParkedError = (*retryError)(nil)
+	_ consistency.AgainError  = (*retryError)(nil)
+)
 
 // createsAnother says that the same request sent again creates another object: the server names it. An update has a
 // version, a deletion a name, and an object with a name of its own exists already.

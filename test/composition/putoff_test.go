@@ -28,24 +28,14 @@ func TestWritesThatTheServerPutsOff(t *testing.T) {
 		}
 		for _, trouble := range []schedule.Action{schedule.PutOff, schedule.TimeOut} {
 			for _, after := range []int{1, 10} {
-				for _, long := range []bool{false, true} {
-					if long && trouble == schedule.TimeOut && after > 1 {
-						continue
-					}
-					lasts := time.Minute
-					if long {
-						lasts = 30 * time.Minute
-					}
-					t.Run(fmt.Sprintf("%s, %s for %s, after %d s", kind, trouble, lasts, after), func(t *testing.T) {
-						s := schedule.Schedule{Nodes: 3, Monitor: !long, Settle: 5 * time.Minute, Owners: []schedule.Owner{{Kind: kind, Name: "owner", Replicas: 4}},
-							Steps: []schedule.Step{{At: 59 * time.Second, Action: trouble, Target: target, N: after, For: lasts}, work}}
-						if !long {
-							both(t, s)
-							return
-						}
-						seldomAndInTime(t, s, target, lasts)
-					})
+				s := schedule.Schedule{Nodes: 3, Monitor: true, Settle: 5 * time.Minute, Owners: []schedule.Owner{{Kind: kind, Name: "owner", Replicas: 4}},
+					Steps: []schedule.Step{{At: 59 * time.Second, Action: trouble, Target: target, N: after, For: time.Minute}, work}}
+				t.Run(fmt.Sprintf("%s, %s for a minute, after %d s", kind, trouble, after), func(t *testing.T) { both(t, s) })
+				if trouble == schedule.TimeOut && after > 1 {
+					continue
 				}
+				s.Monitor, s.Steps = false, []schedule.Step{{At: 59 * time.Second, Action: trouble, Target: target, N: after, For: 30 * time.Minute}, work}
+				t.Run(fmt.Sprintf("%s, %s for long, after %d s", kind, trouble, after), func(t *testing.T) { seldomAndInTime(t, s, target, 30*time.Minute) })
 			}
 		}
 	}
