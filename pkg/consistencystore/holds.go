@@ -26,10 +26,9 @@ type hold struct {
 	resource schema.GroupResource
 	// asOf is the time that the proof must reach; zero: it is not known yet.
 	asOf time.Time
-	// since is when the wait began. The server asks to wait until asked, and other owners have their turn until notBefore. If nothing wants the owner before, it comes back when it is due.
-	since, asked, notBefore, due time.Time
-	// resyncs says that the reconcile in which the server put a write off is made once more at once, see consistency.Sync: that is not something that wants the owner.
-	resyncs bool
+	// since is when the wait began.
+	since time.Time
+	turn
 	// proof is the last answer.
 	proof freshness.Proof
 	// handlers says that the cache is proven, and that event handlers, by what they keep, have not been told all of it.

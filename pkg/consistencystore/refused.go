@@ -59,6 +59,8 @@ type refusal struct {
 	fails  int             // how many
 	putOff int             // so many of these are decided again when the server asks for it, so the queue knows nothing of them
 	waited int             // reconciles in a row that had such a write, before the last one
+	waits  time.Time       // when the first of these had
+	goesOn bool            // the rest of the reconcile has its turn after such a write
 	asked  bool            // it has put an action off
 	mended bool            // a write as that which failed has succeeded after it, perhaps in the reconcile before
 	looked time.Time       // the first reconcile since a write failed, zero if there was none
@@ -91,27 +93,42 @@ func (r *refusals) note(owner types.NamespacedName, what transport.Write) {
 	of.at, of.failed, of.mended, of.looked = now, true, false, time.Time{}
 }
 
-// putsOff notes that the write of the owner that has failed last is decided again when the server asks for it. It returns how many reconciles in a row have had such a write before, and
-// how many before have failed otherwise. another says that it is not the first such write of the reconcile.
-func (r *refusals) putsOff(owner types.NamespacedName) (before, tries int, another bool) {
-	r.with(owner, func(of *refusal) {
-		of.putOff++
-		before, tries, another = of.waited, of.tries, of.putOff > 1
-	})
-	return before, tries, another
+// putOffs is what is known of an owner of which the server puts a write off.
+type putOffs struct {
+	before  int           // so many reconciles in a row have had such a write before
+	since   time.Duration // the first of them
+	tries   int           // so many before have failed otherwise
+	another bool          // it is not the first such write of the reconcile
 }
 
-// leftToQueue reports whether a write of the owner has failed in its last reconcile of which the queue knows, so that its backoff applies, and in how many before that one did. The
-// number is another one as soon as the owner is reconciled again.
-func (r *refusals) leftToQueue(owner types.NamespacedName) (number, tries int, does bool) {
-	r.with(owner, func(of *refusal) { number, tries, does = of.number, of.tries, of.fails > of.putOff })
-	return number, tries, does
+// putsOff notes that the write of the owner that has failed last is decided again when the server asks for it.
+func (r *refusals) putsOff(owner types.NamespacedName) (is putOffs) {
+	r.with(owner, func(of *refusal) {
+		if of.waited == 0 && of.putOff == 0 {
+			of.waits = time.Now()
+		}
+		of.putOff++
+		is = putOffs{before: of.waited, since: time.Since(of.waits), tries: of.tries, another: of.putOff > 1}
+	})
+	return is
+}
+
+// goesOn notes that the rest of the owner's reconcile has its turn though a write of it is put off.
+func (r *refusals) goesOn(owner types.NamespacedName) {
+	r.with(owner, func(of *refusal) { of.goesOn = true })
 }
 
 // putOffWrite is the write of the owner's reconcile that is put off. ok is false if there is none, or if the rest of the reconcile has its turn.
 func (r *refusals) putOffWrite(owner types.NamespacedName) (what transport.Write, ok bool) {
-	r.with(owner, func(of *refusal) { what, ok = of.what, of.putOff > 0 && !lastResend(of.waited) })
+	r.with(owner, func(of *refusal) { what, ok = of.what, of.putOff > 0 && !of.goesOn })
 	return what, ok
+}
+
+// leftToQueue reports whether a write of the owner has failed in its last reconcile that is not decided again, so that the queue's backoff applies, and in how many before that one did. The
+// number is another one as soon as the owner is reconciled again.
+func (r *refusals) leftToQueue(owner types.NamespacedName) (number, tries int, does bool) {
+	r.with(owner, func(of *refusal) { number, tries, does = of.number, of.tries, of.fails > of.putOff })
+	return number, tries, does
 }
 
 // looks notes that the owner is to be reconciled, and waits if the store refuses it or puts an action of it off.
@@ -171,7 +188,7 @@ func (r *refusals) begin(owner types.NamespacedName) {
 		of.caused = of.woken > 0 || of.caused && !of.failed // One that did no more than put the action off is made again, see UnprovenError.Again.
 		of.woken = max(of.woken-1, 0)
 		of.mended = of.failed && of.mended
-		of.began, of.failed, of.asked, of.fails, of.putOff = time.Now(), false, false, 0, 0
+		of.began, of.failed, of.asked, of.fails, of.putOff, of.goesOn = time.Now(), false, false, 0, 0, false
 		of.number = r.reconciles
 	})
 }

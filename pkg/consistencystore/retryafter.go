@@ -39,8 +39,34 @@ func (s *Store) Redecides(what transport.Write) bool {
 // resends is how often client-go sends a request in all before it returns the error.
 const resends = 11
 
-// lastResend reports whether client-go would return the error of a write that was put off so many times in a row before.
-func lastResend(before int) bool { return before%resends == resends-1 }
+// turn is when an owner has its turn of which the server puts a write off. The server asks to wait until asked, and other owners have their turn until notBefore. If nothing wants the owner
+// before, it comes back when it is due.
+type turn struct {
+	asked, notBefore, due time.Time
+	// resyncs says that the reconcile is made once more at once (consistency.Sync): that is nothing that wants the owner.
+	resyncs bool
+}
+
+// and is the later of two turns of which the second is of the same reconcile.
+func (t turn) and(o turn) turn {
+	return turn{later(t.asked, o.asked), later(t.notBefore, o.notBefore), later(t.due, o.due), o.resyncs}
+}
+
+// wanted has an owner that is to be reconciled come back at its turn.
+func (t *turn) wanted() {
+	if !t.resyncs {
+		t.due = t.notBefore
+	}
+	t.resyncs = false
+}
+
+// ends has the owner come back as soon as the server does not ask to wait.
+func (t *turn) ends() { t.notBefore, t.due = t.asked, t.asked }
+
+// putOff is what the controller is told.
+func (t *turn) putOff() transport.PutOff {
+	return transport.PutOff{After: time.Until(t.due), GoesOn: !t.resyncs}
+}
 
 // turns are the times at which owners of a controller are tried of which the server puts writes off. On stock each of these keeps a worker busy, so as many at a time are tried as there are
 // workers. As none does here, they would come back all at once, as often as the server allows each. The store's mu guards it.
@@ -64,7 +90,7 @@ func (t *turns) next(at time.Time, after time.Duration, workers int) time.Time {
 // RetryAfter implements transport.Store: client-go would send the write again, ten times, beneath the controller, whatever has changed meanwhile. In place of that EnsureReady refuses the
 // owner for so long, and until its turn; then it comes back to the queue, and its controller decides again.
 func (s *Store) RetryAfter(owner types.NamespacedName, what transport.Write, after time.Duration) transport.PutOff {
-	asked, turn, due, last := s.putsOff(owner, after)
+	t := s.putsOff(owner, after)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.retrying[owner]
@@ -73,21 +99,32 @@ func (s *Store) RetryAfter(owner types.NamespacedName, what transport.Write, aft
 		h = &hold{reason: stalenessz.ForAction, resource: what.Resource, since: time.Now(), failed: true}
 		s.retrying[owner] = h
 	}
-	h.asked, h.notBefore, h.due, h.resyncs = later(h.asked, asked), later(h.notBefore, turn), later(h.due, due), s.resyncs(last)
+	h.turn = h.turn.and(t)
 	if !comesBack {
 		go s.comeBackAsAsked(owner, h)
 	}
-	return transport.PutOff{After: time.Until(h.due), Last: last}
+	return h.putOff()
 }
 
-// putsOff notes that a write of the owner is decided again, for which the server asks to wait so long. It returns until when that is, when the owner has its turn, and when it is due if
-// nothing wants it before. On stock, after ten times, the delay of the queue comes in between; each time that is twice as long. So that the write is tried no more often than there, the owner is
-// due no sooner than after the last of these delays. last says that the client would not have sent the write again.
-func (s *Store) putsOff(owner types.NamespacedName, after time.Duration) (asked, turn, due time.Time, last bool) {
-	before, tries, another := s.refusals.putsOff(owner)
-	asked, last = time.Now().Add(min(after, longestPause)), lastResend(before)
-	if another {
-		return asked, asked, asked, last
+// putsOff notes that a write of the owner is decided again, for which the server asks to wait so long.
+//
+// On stock, after ten times, the delay of the queue comes in between; each time that is twice as long. So that the write is tried no more often than there, the owner is due no sooner than
+// after the last of these delays, but soon enough if the server recovers: after an eighth of the time for which it has waited. The rest of the reconcile has its turn as often as the client would
+// have given up. A Deployment's asks for one write after the other, so it ends otherwise.
+func (s *Store) putsOff(owner types.NamespacedName, after time.Duration) turn {
+	is, now := s.refusals.putsOff(owner), time.Now()
+	var delay time.Duration
+	if rounds := is.before / resends; rounds > 0 {
+		delay = min(s.retryDelay(is.tries+rounds-1), is.since/8)
+	}
+	goesOn := is.before%resends == resends-1 || delay >= resends*after
+	if goesOn {
+		s.refusals.goesOn(owner)
+	}
+	t := turn{asked: now.Add(min(after, longestPause)), resyncs: s.name == deploymentStore && !goesOn}
+	t.ends()
+	if is.another {
+		return t
 	}
 	workers := 5 // By default (--concurrent-replicaset-syncs and others).
 	if s.name == daemonSetStore {
@@ -95,37 +132,9 @@ func (s *Store) putsOff(owner types.NamespacedName, after time.Duration) (asked,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	turn = s.turns.next(asked, after, workers)
-	due = turn
-	if rounds := before / resends; rounds > 0 {
-		due = later(due, time.Now().Add(s.retryDelay(tries+rounds-1)))
-	}
-	return asked, turn, due, last
-}
-
-// resyncs reports whether the reconcile in which the server puts a write off is made once more at once: not for the last time that the client would have sent it. Job does not do that.
-func (s *Store) resyncs(last bool) bool { return !last && s.name != jobStore }
-
-// endTurns has all owners come back as soon as the server does not ask them to wait any more: it accepts again what it has put off.
-func (s *Store) endTurns() {
-	s.mu.Lock()
-	s.turns.last = time.Time{}
-	for _, h := range s.retrying {
-		h.notBefore, h.due = h.asked, h.asked
-	}
-	if s.turns.ends != nil {
-		close(s.turns.ends)
-		s.turns.ends = nil
-	}
-	s.mu.Unlock()
-	s.unsettled.endTurns(s.held)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
+	t.notBefore = s.turns.next(t.asked, after, workers)
+	t.due = later(t.notBefore, now.Add(delay))
+	return t
 }
 
 // retryDelay is what the controller's queue waits after a failure, and so many before it.
@@ -136,17 +145,32 @@ func (s *Store) retryDelay(failures int) time.Duration {
 	return queueDelay(failures)
 }
 
-// comeBackAsAsked has the owner come back when it is due. If another write has failed besides, the queue has the owner come back for that one, and
-// it would be tried more often than on stock: so the owner is left to the queue, for as long as that may take.
+// endTurns has all owners come back as soon as the server does not ask them to wait any more: it accepts again what it has put off.
+func (s *Store) endTurns() {
+	s.mu.Lock()
+	s.turns.last = time.Time{}
+	for _, h := range s.retrying {
+		h.ends()
+	}
+	if s.turns.ends != nil {
+		close(s.turns.ends)
+		s.turns.ends = nil
+	}
+	s.mu.Unlock()
+	s.unsettled.endTurns(s.held)
+}
+
+// comeBackAsAsked has the owner come back when it is due. If another write has failed besides, it would be tried more often than on stock, so the owner is left to its queue, for as long as
+// that may take: where a controller tells its queue of one of two failures, the queue may know of none.
 func (s *Store) comeBackAsAsked(owner types.NamespacedName, h *hold) {
-	if !s.sleepAsAsked(owner, h) {
+	if !s.sleepUntilDue(owner, h) {
 		return
 	}
 	if number, tries, does := s.refusals.leftToQueue(owner); does {
 		if !s.sleep(firstPause + s.retryDelay(tries)) {
 			return
 		}
-		if now, _, still := s.refusals.leftToQueue(owner); !still || now != number {
+		if now, _, _ := s.refusals.leftToQueue(owner); now != number {
 			return // It came back.
 		}
 	}
@@ -157,13 +181,13 @@ func (s *Store) comeBackAsAsked(owner types.NamespacedName, h *hold) {
 	add(queueKey(owner))
 }
 
-// sleepAsAsked returns when the owner is due, and whether it waits still.
-func (s *Store) sleepAsAsked(owner types.NamespacedName, h *hold) bool {
+// sleepUntilDue returns when the owner is due, and whether it waits still: it may be gone, or have been reconciled.
+func (s *Store) sleepUntilDue(owner types.NamespacedName, h *hold) bool {
 	for {
 		s.mu.Lock()
 		if s.retrying[owner] != h {
 			s.mu.Unlock()
-			return false // It is gone, or was reconciled.
+			return false
 		}
 		left := time.Until(h.notBefore)
 		if left <= 0 {
@@ -201,42 +225,26 @@ func (s *Store) checkRetryAfter(owner types.NamespacedName) error {
 	case h == nil || h.asked.IsZero():
 		return nil
 	case h.notBefore.After(time.Now()):
-		if !h.resyncs {
-			h.due = h.notBefore
-		}
-		h.resyncs = false
+		h.wanted()
 		return &heldError{owner: owner, hold: *h}
 	}
 	delete(s.retrying, owner)
 	return nil
 }
 
-// askedToWait returns an error while the server asks to wait before a write of the owner is decided again, also one of which nobody knows what became of it.
-func (s *Store) askedToWait(owner types.NamespacedName) error {
-	s.mu.Lock()
-	h := s.retrying[owner]
-	if h != nil && h.notBefore.After(time.Now()) {
-		defer s.mu.Unlock()
-		return &heldError{owner: owner, hold: *h}
-	}
-	s.mu.Unlock()
-	s.unsettled.mu.Lock()
-	defer s.unsettled.mu.Unlock()
-	o := s.unsettled.owners[owner]
-	if o == nil || !o.notBefore.After(time.Now()) {
+// checkPutOff refuses a write of a reconcile that goes on after one of another kind which the server has put off. On stock it comes after that one, which the client sends again meanwhile, so
+// ours would be sent more often. A status costs one request, if it has changed.
+func (s *Store) checkPutOff(owner types.NamespacedName, what transport.Write) error {
+	putOff, ok := s.refusals.putOffWrite(owner)
+	if !ok || putOff == what || what.Subresource == "status" {
 		return nil
 	}
-	for _, h := range o.lost {
-		return &heldError{owner: owner, hold: *h}
-	}
-	return nil
+	return &heldError{owner: owner, hold: hold{reason: stalenessz.ForAction, resource: putOff.Resource, since: time.Now(), failed: true}}
 }
 
-// checkPutOff refuses a write of a reconcile that goes on after one of another kind which the server has put off. On stock it comes after that one, which the client sends again meanwhile, so
-// ours would be sent more often. So it comes each time that the client would have given up. A status costs one request, if it has changed.
-func (s *Store) checkPutOff(owner types.NamespacedName, what transport.Write) error {
-	if putOff, ok := s.refusals.putOffWrite(owner); !ok || putOff == what || what.Subresource == "status" {
-		return nil
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
 	}
-	return s.askedToWait(owner)
+	return b
 }

@@ -86,7 +86,7 @@ func (s *Store) forgetUnseen(owner types.NamespacedName) {
 	delete(s.unseen, owner)
 }
 
-// Withholds returns an error if a write must not be sent, because it would change the owner's successor (see [successorError]), or because the reconcile began when the cache did not
+// Withholds returns an error if a write must not be sent, because it would change the owner's successor (see [successorError]), because the server has put off one before it, or because the reconcile began when the cache did not
 // show an earlier one for the owner, on which it would rest. The rest of the reconcile goes on, and the owner comes back when the cache shows it, or after [rvtracker.OwnerLimits]: then
 // the write is sent, as on upstream. A revision that is made once more is there, and its controller reads it. sent is the object in the request.
 func (s *Store) Withholds(owner types.NamespacedName, ownerUID types.UID, what transport.Write, sent func() metav1.ObjectMeta) (there bool, err error) {

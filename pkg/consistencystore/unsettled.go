@@ -53,9 +53,7 @@ type unsettledOwner struct {
 	parked   bool
 	since    time.Time
 	reported bool
-	// asked, notBefore, due and resyncs are as a hold's.
-	asked, notBefore, due time.Time
-	resyncs               bool
+	turn
 }
 
 // checkUnsettled refuses an owner with an unsettled write, and has it woken when that is settled. A proof that exists
@@ -83,13 +81,9 @@ func (s *Store) checkUnsettled(owner types.NamespacedName) error {
 		return nil
 	}
 	s.park(owner, o)
-	if o.resyncs {
-		o.resyncs = false
-	} else if o.due.After(o.notBefore) { // Something wants it.
-		o.due = o.notBefore
-		for resource := range o.lost {
-			s.startSettling(resource)
-		}
+	o.wanted()
+	for resource := range o.lost {
+		s.startSettling(resource)
 	}
 	for _, h := range o.lost {
 		return &heldError{owner: owner, hold: *h}
@@ -189,9 +183,9 @@ func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resour
 		return again, false
 	}
 	metrics.Unsettled(s.name, resource)
-	var asked, turn, due time.Time
+	var t turn
 	if retry != transport.NeverRetried {
-		asked, turn, due, again.Last = s.putsOff(owner, retry)
+		t = s.putsOff(owner, retry)
 	}
 	u := &s.unsettled
 	u.mu.Lock()
@@ -215,19 +209,17 @@ func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resour
 	if retry == transport.NeverRetried {
 		return again, true
 	}
-	o.waitUntil(later(o.asked, asked), later(o.notBefore, turn), later(o.due, due), s.held)
-	o.resyncs = s.resyncs(again.Last)
+	o.turn = o.turn.and(t)
+	o.tell(s.held)
 	s.park(owner, o)
-	again.After = time.Until(o.due)
-	return again, true
+	return o.putOff(), true
 }
 
-// waitUntil has the owner wait until then. The set's mu must be held.
-func (o *unsettledOwner) waitUntil(asked, notBefore, due time.Time, held *holds) {
-	o.asked, o.notBefore, o.due = asked, notBefore, due
+// tell has the owner's holds say how long it waits. The set's mu must be held.
+func (o *unsettledOwner) tell(held *holds) {
 	held.change(func() {
 		for _, h := range o.lost {
-			h.asked, h.notBefore = asked, notBefore
+			h.turn = o.turn
 		}
 	})
 }
@@ -237,7 +229,8 @@ func (u *unsettledWrites) endTurns(held *holds) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, o := range u.owners {
-		o.waitUntil(o.asked, o.asked, o.asked, held)
+		o.ends()
+		o.tell(held)
 	}
 	for _, kick := range u.settling {
 		look(kick)
@@ -249,7 +242,7 @@ func (s *Store) lose(owner types.NamespacedName, o *unsettledOwner, resource sch
 	o.latest, o.followed = time.Now(), false
 	h, known := o.lost[resource]
 	if !known {
-		h = &hold{reason: stalenessz.ForUnsettled, resource: resource, notBefore: o.notBefore, asked: o.asked}
+		h = &hold{reason: stalenessz.ForUnsettled, resource: resource, turn: o.turn}
 		o.lost[resource] = h
 	}
 	s.held.change(func() {

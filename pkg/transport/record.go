@@ -68,11 +68,10 @@ type Write struct {
 	Subresource string
 }
 
-// PutOff is a write that is decided again: its owner is reconciled again, at the latest after that time. Last says that the client would not have sent it any more by now, so that the rest of
-// the reconcile has its turn.
+// PutOff is a write that is decided again: its owner is reconciled again, at the latest after that time. The rest of the reconcile goes on, or is left to that.
 type PutOff struct {
-	After time.Duration
-	Last  bool
+	After  time.Duration
+	GoesOn bool
 }
 
 // NeverRetried says of a write whose outcome is unknown that its client would not have sent it again.
@@ -310,7 +309,7 @@ func (e *retryError) Error() string {
 func (e *retryError) Parked() bool { return true }
 
 // Again implements what consistency.Again asks for: what else the reconcile has to do is left to a later one.
-func (e *retryError) Again() bool { return !e.Last }
+func (e *retryError) Again() bool { return !e.GoesOn }
 
 var (
 	_ consistency.ParkedError = (*retryError)(nil)

@@ -119,3 +119,15 @@ func TestManyOwnersThatTheServerPutsOff(t *testing.T) {
 		}
 	}
 }
+
+// A Job makes pods and takes finalizers off in one reconcile. On stock each of both keeps it busy, so that the other is tried half as often.
+func TestAJobThatTheServerPutsOff(t *testing.T) {
+	for _, trouble := range []schedule.Action{schedule.TimeOut, schedule.Throttle} {
+		for _, lasts := range []time.Duration{time.Minute, 2 * time.Minute, 5 * time.Minute} {
+			t.Run(fmt.Sprintf("%s for %s", trouble, lasts), func(t *testing.T) {
+				both(t, schedule.Schedule{Nodes: 4, Monitor: true, Settle: 10 * time.Minute, Owners: []schedule.Owner{{Kind: "Job", Name: "owner", Replicas: 4}},
+					Steps: []schedule.Step{{At: 59 * time.Second, Action: trouble, Target: "pods", N: 2, For: lasts}}})
+			})
+		}
+	}
+}

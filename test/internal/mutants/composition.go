@@ -100,19 +100,24 @@ func composition() []Tested {
 			New: "return err == nil && fails && false",
 		}},
 		{Package: compositionTests, Test: "TestADeploymentThatIsPutOffAsksForOneReplicaSet", Mutant: Mutant{
-			Name: "put-off-goes-on", Protection: "a reconcile sends no write after one that the server has put off", File: "pkg/consistencystore/unseen.go",
-			Old: "if err := s.checkPutOff(owner, what); err != nil {",
-			New: "if err := s.checkPutOff(owner, what); err != nil && false {",
+			Name: "put-off-goes-on", Protection: "a Deployment's reconcile ends with a write that the server puts off", File: "pkg/transport/record.go",
+			Old: "func (e *retryError) Again() bool { return !e.GoesOn }",
+			New: "func (e *retryError) Again() bool { return false }",
 		}},
 		{Package: compositionTests, Test: "TestWritesThatTheServerPutsOff", Mutant: Mutant{
 			Name: "put-off-pause", Protection: "what the server puts off for long is tried no more often than on stock", File: "pkg/consistencystore/retryafter.go",
 			Old: "/ resends; rounds > 0 {",
 			New: "/ resends; rounds > 0 && false {",
 		}},
-		{Package: compositionTests, Test: "TestWritesThatTheServerPutsOff", Mutant: Mutant{
+		{Package: compositionTests, Test: "TestAJobThatTheServerPutsOff", Mutant: Mutant{
 			Name: "put-off-besides", Protection: "an owner of which another write fails as well is left to its queue", File: "pkg/consistencystore/retryafter.go",
 			Old: "leftToQueue(owner); does {",
 			New: "leftToQueue(owner); does && false {",
+		}},
+		{Package: compositionTests, Test: "TestAJobThatTheServerPutsOff", Mutant: Mutant{
+			Name: "put-off-first", Protection: "what comes after a write that the server has put off is not sent before it", File: "pkg/consistencystore/unseen.go",
+			Old: "if err := s.checkPutOff(owner, what); err != nil {",
+			New: "if err := s.checkPutOff(owner, what); err != nil && false {",
 		}},
 		{Package: compositionTests, Test: "TestManyOwnersThatTheServerPutsOff", Mutant: Mutant{
 			Name: "put-off-turns", Protection: "of many owners that the server puts off a few at a time are tried", File: "pkg/consistencystore/retryafter.go",
