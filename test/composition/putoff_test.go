@@ -131,3 +131,19 @@ func TestAJobThatTheServerPutsOff(t *testing.T) {
 		}
 	}
 }
+
+// What fails otherwise after the server has put it off for a while is tried again as soon as on stock: its queue has counted no failure before.
+func TestADeletionFailsAfterItWasPutOff(t *testing.T) {
+	for _, kind := range []string{"ReplicaSet", "DaemonSet", "ReplicationController"} {
+		t.Run(kind, func(t *testing.T) {
+			work := schedule.Step{At: time.Minute, Action: schedule.Scale, Target: "owner", N: 2}
+			if kind == "DaemonSet" {
+				work.Action = schedule.Roll
+			}
+			_, ours := both(t, schedule.Schedule{Nodes: 3, Monitor: true, Settle: 20 * time.Minute, Owners: []schedule.Owner{{Kind: kind, Name: "owner", Replicas: 4}}, Steps: []schedule.Step{
+				{At: 59 * time.Second, Action: schedule.PutOff, Target: "pods", N: 1, For: 25 * time.Second}, work, {At: 84 * time.Second, Action: schedule.FailWrites, Target: "pods", N: 503, For: 2 * time.Second}}})
+			spans := ours.Undone[validate.Owners(schedule.Schedule{Owners: []schedule.Owner{{Kind: kind, Name: "owner"}}})[0]]
+			require.Less(t, spans[len(spans)-1].For, time.Minute)
+		})
+	}
+}

@@ -119,6 +119,11 @@ func composition() []Tested {
 			Old: "if err := s.checkPutOff(owner, what); err != nil {",
 			New: "if err := s.checkPutOff(owner, what); err != nil && false {",
 		}},
+		{Package: compositionTests, Test: "TestADeletionFailsAfterItWasPutOff", Mutant: Mutant{
+			Name: "put-off-counts", Protection: "a queue does not count a deletion that is decided again as one that failed", File: controllers + "controller_utils.go",
+			Old: "unable to delete pods: %w",
+			New: "unable to delete pods: %v",
+		}},
 		{Package: compositionTests, Test: "TestManyOwnersThatTheServerPutsOff", Mutant: Mutant{
 			Name: "put-off-turns", Protection: "of many owners that the server puts off a few at a time are tried", File: "pkg/consistencystore/retryafter.go",
 			Old: "next.After(at) {",
