@@ -47,7 +47,7 @@ type turn struct {
 	resyncs bool
 }
 
-// and is the later of two turns of which the second is of the same reconcile.
+// and is the later of two turns: the server has refused several writes of one reconcile.
 func (t turn) and(o turn) turn {
 	return turn{later(t.asked, o.asked), later(t.notBefore, o.notBefore), later(t.due, o.due), o.resyncs}
 }
@@ -232,8 +232,8 @@ func (s *Store) checkRetryAfter(owner types.NamespacedName) error {
 	return nil
 }
 
-// checkPutOff refuses a write of a reconcile that goes on after one of another kind which the server has put off. On stock it comes after that one, which the client sends again meanwhile, so
-// ours would be sent more often. A status costs one request, if it has changed.
+// checkPutOff refuses a write that comes in a reconcile after one of another kind which the server has put off, as on stock: there the client sends the first one again before the controller gets to
+// the second. A status is sent all the same: it costs one request, if it has changed.
 func (s *Store) checkPutOff(owner types.NamespacedName, what transport.Write) error {
 	putOff, ok := s.refusals.putOffWrite(owner)
 	if !ok || putOff == what || what.Subresource == "status" {

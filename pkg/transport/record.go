@@ -68,7 +68,8 @@ type Write struct {
 	Subresource string
 }
 
-// PutOff is a write that is decided again: its owner is reconciled again, at the latest after that time. The rest of the reconcile goes on, or is left to that.
+// PutOff is a write that is decided again: its owner is reconciled again after that time, or sooner if an event wants it, and later only if another write of it fails, or a proof is missing. The rest
+// of the reconcile goes on, or is left to that.
 type PutOff struct {
 	After  time.Duration
 	GoesOn bool
