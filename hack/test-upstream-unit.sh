@@ -28,7 +28,7 @@ for package in "${packages[@]}"; do
     name=$(go list -f '{{.Name}}' "${package}")
     dir=$(go list -f '{{.Dir}}' "${package}")
     file=${overlay}/$(tr / _ <<<"${package}").go
-    sed "s/^package PACKAGE$/package ${name}/" hack/upstream-unit-gates.go.tmpl >"${file}"
+    sed "s/^package PACKAGE_test$/package ${name}_test/" hack/upstream-unit-gates.go.tmpl >"${file}"
     entries+=("\"${dir}/zz_fresh_gates_test.go\": \"${ROOT}/${file}\"")
     ;;
   *) die "no rule for the tests of ${package}" ;;
