@@ -56,8 +56,10 @@ type refusal struct {
 	queued int             // tries, and reconciles whose failed write was made after all: what the queue counts
 	began  time.Time       // the last one
 	failed bool            // it has had a write that failed
-	fails  int             // how many
-	putOff int             // so many of these are decided again when the server asks for it, so the queue knows nothing of them
+	fails  int             // how many, but for those that were made after all, as the client has sent them again
+	again  int             // so many of these, the last ones, were of one kind
+	last   transport.Write // which one
+	putOff int             // so many are decided again when the server asks for it, so the queue knows nothing of them
 	waited int             // reconciles in a row that had such a write, before the last one
 	waits  time.Time       // when the first of these had
 	goesOn bool            // the rest of the reconcile has its turn after such a write
@@ -89,7 +91,10 @@ func (r *refusals) note(owner types.NamespacedName, what transport.Write) {
 	if of.mended || of.from.IsZero() {
 		of.from = now
 	}
-	of.fails++
+	if of.last != what {
+		of.last, of.again = what, 0
+	}
+	of.fails, of.again = of.fails+1, of.again+1
 	of.at, of.failed, of.mended, of.looked = now, true, false, time.Time{}
 }
 
@@ -107,7 +112,7 @@ func (r *refusals) putsOff(owner types.NamespacedName) (is putOffs) {
 		if of.waited == 0 && of.putOff == 0 {
 			of.waits = time.Now()
 		}
-		of.putOff++
+		of.putOff, of.again = of.putOff+1, max(of.again-1, 0)
 		is = putOffs{before: of.waited, since: time.Since(of.waits), tries: of.tries, another: of.putOff > 1}
 	})
 	return is
@@ -155,6 +160,9 @@ func isAction(what transport.Write) bool {
 // done notes that a write for the owner has succeeded. It reports whether it is one that was put off before.
 func (r *refusals) done(owner types.NamespacedName, what transport.Write) (wasPutOff bool) {
 	r.with(owner, func(of *refusal) {
+		if of.last == what {
+			of.fails, of.again = of.fails-of.again, 0
+		}
 		if of.what == what {
 			wasPutOff = of.waited > 0 || of.putOff > 0
 			of.mended, of.since, of.waited = true, 0, 0
@@ -174,7 +182,7 @@ func (r *refusals) begin(owner types.NamespacedName) {
 			of.waited = 0
 		}
 		switch {
-		case of.failed && of.putOff == of.fails: // The queue does not count it.
+		case of.putOff > 0 && of.putOff >= of.fails: // The queue does not count it.
 		case of.failed:
 			of.queued++
 			if !of.mended {
@@ -188,7 +196,7 @@ func (r *refusals) begin(owner types.NamespacedName) {
 		of.caused = of.woken > 0 || of.caused && !of.failed // One that did no more than put the action off is made again, see UnprovenError.Again.
 		of.woken = max(of.woken-1, 0)
 		of.mended = of.failed && of.mended
-		of.began, of.failed, of.asked, of.fails, of.putOff, of.goesOn = time.Now(), false, false, 0, 0, false
+		of.began, of.failed, of.asked, of.fails, of.again, of.putOff, of.goesOn = time.Now(), false, false, 0, 0, 0, false
 		of.number = r.reconciles
 	})
 }

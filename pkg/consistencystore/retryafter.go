@@ -52,12 +52,13 @@ func (t turn) and(o turn) turn {
 	return turn{later(t.asked, o.asked), later(t.notBefore, o.notBefore), later(t.due, o.due), o.resyncs}
 }
 
-// wanted has an owner that is to be reconciled come back at its turn.
-func (t *turn) wanted() {
+// wanted has an owner that is to be reconciled come back at its turn, and reports whether that is sooner.
+func (t *turn) wanted() (sooner bool) {
 	if !t.resyncs {
-		t.due = t.notBefore
+		sooner, t.due = t.due.After(t.notBefore), t.notBefore
 	}
 	t.resyncs = false
+	return sooner
 }
 
 // ends has the owner come back as soon as the server does not ask to wait.

@@ -62,6 +62,7 @@ func TestADeletionThatTheServerPutsOffIsDecidedAgain(t *testing.T) {
 		"not any more":                 {code: busy, retryAfter: "5", outage: time.Second, wanted: 3 * time.Second, stock: true},
 		"not any more, after a minute": {code: busy, retryAfter: "7", outage: time.Minute, wanted: time.Minute, stock: true},
 		"failed, and not any more":     {code: http.StatusServiceUnavailable, retryAfter: "5", outage: time.Second, wanted: 3 * time.Second, stock: true},
+		"refused, not put off":         {code: http.StatusConflict, retryAfter: "30", outage: time.Second, wanted: time.Hour, stock: true, ours: true},
 		"failed":                       {code: http.StatusServiceUnavailable, retryAfter: "5", outage: time.Second, wanted: time.Hour, stock: true, ours: true},
 	} {
 		t.Run(name, func(t *testing.T) {

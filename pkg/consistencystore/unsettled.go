@@ -81,9 +81,10 @@ func (s *Store) checkUnsettled(owner types.NamespacedName) error {
 		return nil
 	}
 	s.park(owner, o)
-	o.wanted()
-	for resource := range o.lost {
-		s.startSettling(resource)
+	if o.wanted() {
+		for resource := range o.lost {
+			s.startSettling(resource)
+		}
 	}
 	for _, h := range o.lost {
 		return &heldError{owner: owner, hold: *h}

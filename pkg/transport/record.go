@@ -278,9 +278,9 @@ func (w ownerWrite) lost(resp *http.Response) error {
 	return w.again(resp, again)
 }
 
-// retryAfter is after how long the client would send the request again, NeverRetried if it would not. resp may be nil.
+// retryAfter is after how long the client would send the request again, NeverRetried if it would not (client-go, rest/with_retry.go). resp may be nil.
 func retryAfter(resp *http.Response) time.Duration {
-	if resp == nil {
+	if resp == nil || resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode < http.StatusInternalServerError {
 		return NeverRetried
 	}
 	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))

@@ -132,6 +132,13 @@ func TestAJobThatTheServerPutsOff(t *testing.T) {
 	}
 }
 
+// The status of a Job fails, and client-go sends it again until it is made; then a write of the same reconcile is put off. The queue knows of no failure, so that the Job comes back when the server asks for it.
+func TestAWriteThatIsPutOffAfterAStatusThatWasSentAgain(t *testing.T) {
+	both(t, schedule.Schedule{Nodes: 3, Monitor: true, Settle: 10 * time.Minute, Owners: []schedule.Owner{{Kind: "Job", Name: "owner", Replicas: 3}}, Steps: []schedule.Step{
+		{At: 78 * time.Second, Action: schedule.TimeOut, Target: "jobs", N: 21, For: 24 * time.Minute},
+		{At: 20 * time.Minute, Action: schedule.PutOff, Target: "pods", N: 6, For: 6 * time.Minute}}})
+}
+
 // What fails otherwise after the server has put it off for a while is tried again as soon as on stock: its queue has counted no failure before.
 func TestADeletionFailsAfterItWasPutOff(t *testing.T) {
 	for _, kind := range []string{"ReplicaSet", "DaemonSet", "ReplicationController"} {

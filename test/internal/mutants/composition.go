@@ -114,6 +114,11 @@ func composition() []Tested {
 			Old: "leftToQueue(owner); does {",
 			New: "leftToQueue(owner); does && false {",
 		}},
+		{Package: compositionTests, Test: "TestAWriteThatIsPutOffAfterAStatusThatWasSentAgain", Mutant: Mutant{
+			Name: "put-off-after", Protection: "a write that was made after all, as the client sent it again, does not leave an owner to its queue", File: "pkg/consistencystore/refused.go",
+			Old: "of.fails, of.again = of.fails-of.again, 0",
+			New: "of.again = 0",
+		}},
 		{Package: compositionTests, Test: "TestAJobThatTheServerPutsOff", Mutant: Mutant{
 			Name: "put-off-first", Protection: "what comes after a write that the server has put off is not sent before it", File: "pkg/consistencystore/unseen.go",
 			Old: "if err := s.checkPutOff(owner, what); err != nil {",

@@ -238,6 +238,14 @@ var tested = []Tested{
 	},
 	{
 		Mutant: Mutant{
+			Name: "refused-put-off", Protection: "a write is put off only if the client would send it again", File: "pkg/transport/record.go",
+			Old: "resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode < http.StatusInternalServerError {",
+			New: "false {",
+		},
+		Package: "pkg/consistencystore", Test: "TestADeletionThatTheServerPutsOffIsDecidedAgain",
+	},
+	{
+		Mutant: Mutant{
 			Name: "retry-after", Protection: "an owner is not reconciled before the time for which the server asks to wait is over", File: "pkg/consistencystore/holds.go",
 			Old: "if err := s.checkRetryAfter(owner); err != nil {",
 			New: "if err := s.checkRetryAfter(owner); err != nil && false {",
