@@ -99,6 +99,11 @@ func composition() []Tested {
 			Old: "return err == nil && fails && s.held.actionOf(owner) != nil",
 			New: "return err == nil && fails && false",
 		}},
+		{Package: compositionTests, Test: "TestRegressions/orphans-of-a-stale-cache.json", Mutant: Mutant{
+			Name: "orphans-once", Protection: "what was orphaned while its owner waits is not orphaned again", File: controllers + "garbagecollector/garbagecollector.go",
+			Old: ".Difference(owner.orphaned)",
+			New: "",
+		}},
 		{Package: compositionTests, Test: "TestADeploymentThatIsPutOffAsksForOneReplicaSet", Mutant: Mutant{
 			Name: "put-off-goes-on", Protection: "a Deployment's reconcile ends with a write that the server puts off", File: "pkg/transport/record.go",
 			Old: "func (e *retryError) Again() bool { return !e.GoesOn }",

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	fakemetadata "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2/ktesting"
@@ -161,6 +162,16 @@ func TestWhatTheGraphHasIsOrphanedAtOnce(t *testing.T) {
 		require.Len(t, client.Actions(), 1)
 		require.Equal(t, "pods", client.Actions()[0].GetResource().Resource)
 		require.Len(t, v.asked, 1)
+	}
+
+	// What has come since is, and the rest is not again.
+	v.waiting, v.proven = false, true
+	owner.addDependent(makeNode(makeID("v1", "Pod", "ns", "late", "late"), withOwners(makeID("v1", "ReplicationController", "ns", "owner", "uid"))))
+	client.ClearActions()
+	require.Equal(t, workQueueItemAction(forgetItem), gc.attemptToOrphanWorker(logger, owner))
+	require.Equal(t, "late", client.Actions()[0].(clienttesting.PatchAction).GetName())
+	for _, action := range client.Actions()[1:] {
+		require.Equal(t, "replicationcontrollers", action.GetResource().Resource)
 	}
 }
 
