@@ -56,10 +56,10 @@ func (deafStore) Fenced(schema.GroupResource, string, rvtracker.Sent) {}
 func (deafStore) Withholds(types.NamespacedName, types.UID, transport.Write, func() metav1.ObjectMeta) (there bool, err error) {
 	return false, nil
 }
-func (deafStore) Recorded(types.NamespacedName, transport.Write) {}
-func (deafStore) Failed(types.NamespacedName, transport.Write)   {}
-func (deafStore) Untracked(types.NamespacedName, types.UID)      {}
-func (deafStore) Redecides(transport.Write) bool                 { return false }
+func (deafStore) Recorded(types.NamespacedName, transport.Write)       {}
+func (deafStore) Failed(types.NamespacedName, transport.Write)         {}
+func (deafStore) Untracked(types.NamespacedName, types.UID)            {}
+func (deafStore) Redecides(transport.Write, types.NamespacedName) bool { return false }
 func (deafStore) RetryAfter(types.NamespacedName, transport.Write, time.Duration) transport.PutOff {
 	return transport.PutOff{}
 }

@@ -7,8 +7,11 @@ import (
 	"net/http"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
+	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
@@ -20,8 +23,10 @@ const (
 )
 
 // Redecides implements transport.Store, for deletions and a Deployment's changes of its ReplicaSets. A pod of a Job loses its finalizer before it is deleted, and is not counted any more from
-// then on: the patch that takes it off is decided again, and the deletion is not. A CronJob, whose controller waits only briefly, and an autoscaler, which reads from the server what it changes, are left to client-go.
-func (s *Store) Redecides(what transport.Write) bool {
+// then on: the patch that takes it off is decided again, and the deletion is not. Nor is that of a DaemonSet's pod that has ended: nothing can make it outdated, and each time that the
+// controller decides it, it waits twice as long before the next, up to 15 min. A CronJob, whose controller waits only briefly, and an autoscaler, which reads from the server what it changes,
+// are left to client-go.
+func (s *Store) Redecides(what transport.Write, object types.NamespacedName) bool {
 	s.mu.Lock()
 	parks := s.add != nil
 	s.mu.Unlock()
@@ -33,7 +38,18 @@ func (s *Store) Redecides(what transport.Write) bool {
 	case s.name == deploymentStore && what.Method == http.MethodPut:
 		return what.Resource.Resource == "replicasets"
 	}
-	return what.Method == http.MethodDelete
+	return what.Method == http.MethodDelete && !(s.name == daemonSetStore && what.Resource == podResource && s.hasEnded(object))
+}
+
+// hasEnded reports whether the cache has such a pod, and it has failed or succeeded.
+func (s *Store) hasEnded(pod types.NamespacedName) bool {
+	store, ok := s.caches[podResource].(rvtracker.Store)
+	if !ok {
+		return false
+	}
+	item, _, _ := store.GetByKey(key(pod))
+	has, ok := item.(*corev1.Pod)
+	return ok && podutil.IsPodTerminal(has)
 }
 
 // resends is how often client-go sends a request in all before it returns the error.

@@ -143,8 +143,8 @@ func TestWhatIsDecidedAgain(t *testing.T) {
 	} {
 		store.name = c.controller
 		what := transport.Write{Method: c.method, Resource: schema.GroupResource{Resource: c.resource}, Subresource: c.subresource}
-		require.Equal(t, c.want, store.Redecides(what), "%s: %+v", c.controller, what)
+		require.Equal(t, c.want, store.Redecides(what, types.NamespacedName{}), "%s: %+v", c.controller, what)
 	}
 	store.name, store.brief = cronJob, true
-	require.False(t, store.Redecides(transport.Write{Method: http.MethodDelete, Resource: schema.GroupResource{Resource: "jobs"}}))
+	require.False(t, store.Redecides(transport.Write{Method: http.MethodDelete, Resource: schema.GroupResource{Resource: "jobs"}}, types.NamespacedName{}))
 }

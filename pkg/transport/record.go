@@ -55,8 +55,8 @@ type Store interface {
 	// Unsettled says that the answer to a write was lost. If the client would have sent it again after retry, the store has
 	// the owner reconciled again in its place. It does nothing unless the write is tracked.
 	Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (again PutOff, tracked bool)
-	// Redecides reports whether a write has to be decided again where the client would send it again after a while: it rests on what its controller knew when it began.
-	Redecides(what Write) bool
+	// Redecides reports whether a write of an object has to be decided again where the client would send it again after a while: it rests on what its controller knew when it began.
+	Redecides(what Write, object types.NamespacedName) bool
 	// RetryAfter says that the server has refused such a write, and asks to wait for so long. The store has the owner reconciled again.
 	RetryAfter(owner types.NamespacedName, what Write, after time.Duration) PutOff
 }
@@ -130,7 +130,7 @@ func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		if w.endsWithNamespace(resp) {
 			store.Untracked(owner.Name, owner.UID)
 		}
-		if after := retryAfter(resp); after > 0 && store.Redecides(w.what()) {
+		if after := retryAfter(resp); after > 0 && store.Redecides(w.what(), w.object()) {
 			return nil, w.again(resp, store.RetryAfter(owner.Name, w.what(), after))
 		}
 		return resp, err
@@ -225,6 +225,14 @@ func (w ownerWrite) resource() schema.GroupResource {
 	return schema.GroupResource{Group: w.info.APIGroup, Resource: w.info.Resource}
 }
 
+// object is the one that is written, as far as the request names it.
+func (w ownerWrite) object() types.NamespacedName {
+	if w.info == nil {
+		return types.NamespacedName{}
+	}
+	return types.NamespacedName{Namespace: w.info.Namespace, Name: w.info.Name}
+}
+
 func (w ownerWrite) what() Write {
 	if w.info == nil {
 		return Write{Method: w.req.Method}
@@ -268,7 +276,7 @@ func (w ownerWrite) unrecorded(cause string, err error) {
 // controller decide again. The error says so. So it does for what may not be wanted any more by then.
 func (w ownerWrite) lost(resp *http.Response) error {
 	retry := NeverRetried
-	if after := retryAfter(resp); after >= 0 && w.createsAnother() || after > 0 && w.store.Redecides(w.what()) {
+	if after := retryAfter(resp); after >= 0 && w.createsAnother() || after > 0 && w.store.Redecides(w.what(), w.object()) {
 		retry = after
 	}
 	again, tracked := w.store.Unsettled(w.owner.Name, w.owner.UID, w.resource(), retry)
@@ -423,6 +431,6 @@ func (w ownerWrite) recordDelete(got *answer) error {
 	if got.ResourceVersion != "" {
 		w.store.WroteAt(w.owner.Name, w.owner.UID, w.resource(), got.ResourceVersion)
 	}
-	w.store.Deleted(w.owner.Name, w.owner.UID, w.resource(), types.NamespacedName{Namespace: w.info.Namespace, Name: w.info.Name}, uid)
+	w.store.Deleted(w.owner.Name, w.owner.UID, w.resource(), w.object(), uid)
 	return nil
 }

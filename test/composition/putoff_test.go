@@ -139,6 +139,18 @@ func TestAWriteThatIsPutOffAfterAStatusThatWasSentAgain(t *testing.T) {
 		{At: 20 * time.Minute, Action: schedule.PutOff, Target: "pods", N: 6, For: 6 * time.Minute}}})
 }
 
+// A DaemonSet's controller waits twice as long each time that it decides to delete a failed pod. Where the server puts that off it decides no more often than on stock, and is no later.
+func TestADeletionOfAFailedPodThatTheServerPutsOff(t *testing.T) {
+	for _, trouble := range []schedule.Action{schedule.PutOff, schedule.TimeOut} {
+		for _, lasts := range []time.Duration{time.Minute, 10 * time.Minute} {
+			t.Run(fmt.Sprintf("%s for %s", trouble, lasts), func(t *testing.T) {
+				both(t, schedule.Schedule{Nodes: 3, Monitor: true, Settle: 20 * time.Minute, Owners: []schedule.Owner{{Kind: "DaemonSet", Name: "owner"}}, Steps: []schedule.Step{
+					{At: 59 * time.Second, Action: trouble, Target: "pods", N: 2, For: lasts}, {At: time.Minute, Action: schedule.FailPod, Target: "owner"}}})
+			})
+		}
+	}
+}
+
 // What fails otherwise after the server has put it off for a while is tried again as soon as on stock: its queue has counted no failure before.
 func TestADeletionFailsAfterItWasPutOff(t *testing.T) {
 	for _, kind := range []string{"ReplicaSet", "DaemonSet", "ReplicationController"} {

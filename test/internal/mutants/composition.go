@@ -124,6 +124,11 @@ func composition() []Tested {
 			Old: "of.fails, of.again = of.fails-of.again, 0",
 			New: "of.again = 0",
 		}},
+		{Package: compositionTests, Test: "TestADeletionOfAFailedPodThatTheServerPutsOff", Mutant: Mutant{
+			Name: "ended-redecided", Protection: "a DaemonSet's deletion of a pod that has ended is not decided again", File: "pkg/consistencystore/retryafter.go",
+			Old: "&& s.hasEnded(object))",
+			New: "&& false && s.hasEnded(object))",
+		}},
 		{Package: compositionTests, Test: "TestAJobThatTheServerPutsOff", Mutant: Mutant{
 			Name: "put-off-first", Protection: "what comes after a write that the server has put off is not sent before it", File: "pkg/consistencystore/unseen.go",
 			Old: "if err := s.checkPutOff(owner, what); err != nil {",

@@ -350,8 +350,8 @@ func (v version) compare(w version) int {
 	},
 	{
 		Name: "deletion-resent", Protection: "a deletion that the server puts off is decided again, and not sent again by client-go", File: "pkg/transport/record.go",
-		Old: "after > 0 && store.Redecides(w.what()) {",
-		New: "after > 0 && false && store.Redecides(w.what()) {",
+		Old: "after > 0 && store.Redecides(w.what(), w.object()) {",
+		New: "after > 0 && false && store.Redecides(w.what(), w.object()) {",
 	},
 	{
 		Name: "eviction-resent", Protection: "an eviction that the server puts off is judged again, and not sent again by client-go", File: "pkg/evictionguard/evictor.go",

@@ -231,8 +231,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "failed-resent", Protection: "a deletion of which the server does not say whether it was made is not sent again by client-go", File: "pkg/transport/record.go",
-			Old: "|| after > 0 && w.store.Redecides(w.what()) {",
-			New: "|| after > 0 && false && w.store.Redecides(w.what()) {",
+			Old: "|| after > 0 && w.store.Redecides(w.what(), w.object()) {",
+			New: "|| after > 0 && false && w.store.Redecides(w.what(), w.object()) {",
 		},
 		Package: "pkg/consistencystore", Test: "TestADeletionThatTheServerPutsOffIsDecidedAgain",
 	},
