@@ -151,7 +151,7 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "delete-by-uid", Protection: "a deletion is waited for by the UID of the object, whatever version the answer has", File: "pkg/transport/record.go",
-			Old: "	w.store.Deleted(w.owner.Name, w.owner.UID, w.resource(), types.NamespacedName{Namespace: w.info.Namespace, Name: w.info.Name}, uid)\n",
+			Old: "	w.store.Deleted(w.owner.Name, w.owner.UID, w.resource(), w.object(), uid)\n",
 			New: "",
 		},
 		Package: "pkg/consistencystore", Test: "TestWritesAreRecorded",
