@@ -129,6 +129,11 @@ func composition() []Tested {
 			Old: "&& s.hasEnded(object))",
 			New: "&& false && s.hasEnded(object))",
 		}},
+		{Package: compositionTests, Test: "TestACreationThatFailedIsPutOff", Mutant: Mutant{
+			Name: "failed-creation", Protection: "a ReplicaSet says that a creation has failed while the server puts the next one off", File: controllers + "replicaset/replica_set.go",
+			Old: " && len(activePods) >= int(*rs.Spec.Replicas)) {",
+			New: ") {",
+		}},
 		{Package: compositionTests, Test: "TestAJobThatTheServerPutsOff", Mutant: Mutant{
 			Name: "put-off-first", Protection: "what comes after a write that the server has put off is not sent before it", File: "pkg/consistencystore/unseen.go",
 			Old: "if err := s.checkPutOff(owner, what); err != nil {",

@@ -87,8 +87,8 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "failed-condition", Protection: "a ReplicaSet says that a deletion has failed until it is tried again", File: "_output/staging/kubernetes/pkg/controller/replicaset/replica_set.go",
-			Old: `(c == nil || c.Reason != "FailedDelete")`,
-			New: `(c == nil || c.Reason != "")`,
+			Old: `c.Reason != "FailedDelete" && len`,
+			New: `c.Reason != "" && len`,
 		},
 		Package: compositionTests, Test: "TestADeletionThatFailedWaits",
 	},
