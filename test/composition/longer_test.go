@@ -4,8 +4,6 @@
 package composition
 
 import (
-	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -13,8 +11,7 @@ import (
 )
 
 const (
-	// longer is how many times as long as drawn troubles last, up to longestTrouble. longerSeeds of each kind are drawn, unless LONGER_SEEDS is set, and
-	// KIND=workloads runs those alone.
+	// longer is how many times as long as drawn troubles last, up to longestTrouble. longerSeeds of each kind are drawn, unless LONGER_SEEDS is set.
 	longer         = 5
 	longestTrouble = 20 * time.Minute
 	longerSeeds    = 2
@@ -23,27 +20,16 @@ const (
 // TestLongerTroubles runs random histories of all kinds with troubles that last longer: then limits and delays that grow decide. Of many seeds some fail on limits that docs/status.md names:
 // orphans of a custom resource that cannot be proven for a minute, CronJobs that can be neither proven nor read, and deletions by pod garbage collection, which the client sends again.
 func TestLongerTroubles(t *testing.T) {
-	lasting := []schedule.Action{
-		schedule.Refuse, schedule.Ending, schedule.Webhook, schedule.FailWrites, schedule.Flaky, schedule.Down, schedule.TimeOut, schedule.PutOff, schedule.Broken, schedule.Throttle,
-		schedule.SlowWrites, schedule.SlowReads, schedule.LostAnswer, schedule.Hold, schedule.Lag, schedule.Late, schedule.Unprovable,
-	}
 	for name, draw := range map[string]func(uint64) schedule.Schedule{
 		"workloads": schedule.Draw, "autoscalers": schedule.DrawAutoscalers, "claims": schedule.DrawClaims, "collections": schedule.DrawCollections,
 		"cronjobs": schedule.DrawCronJobs, "services": schedule.DrawServices, "volumes": schedule.DrawVolumes,
 	} {
-		if kind := os.Getenv("KIND"); kind != "" && kind != name {
-			continue
-		}
-		t.Log(name)
-		eachSeed(t, number(t, "LONGER_SEEDS", longerSeeds), func(seed uint64) schedule.Schedule {
-			s := draw(seed)
-			s.Steps, s.Settle = slices.Clone(s.Steps), s.Settle+longestTrouble
-			for i, step := range s.Steps {
-				if slices.Contains(lasting, step.Action) {
-					s.Steps[i].For = min(longer*step.For, longestTrouble)
-				}
-			}
-			return s
+		t.Run(name, func(t *testing.T) {
+			eachSeed(t, number(t, "LONGER_SEEDS", longerSeeds), func(seed uint64) schedule.Schedule {
+				s := draw(seed).Longer(longer, longestTrouble)
+				s.Settle += longestTrouble
+				return s
+			})
 		})
 	}
 }

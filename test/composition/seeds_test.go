@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -108,7 +109,7 @@ func smaller(t *testing.T, s schedule.Schedule, found []validate.Violation) {
 	small := s.Shrink(shrinkRuns, func(s schedule.Schedule) bool {
 		return time.Now().Before(until) && same(found, violations(t, s))
 	})
-	file := filepath.Join(os.TempDir(), fmt.Sprintf("composition-%s-%d.json", t.Name(), s.Seed))
+	file := filepath.Join(os.TempDir(), fmt.Sprintf("composition-%s-%d.json", strings.ReplaceAll(t.Name(), "/", "-"), s.Seed))
 	require.NoError(t, small.Save(file))
 	t.Logf("smaller, in %s:\n%s", file, report.Text(small, nil))
 }

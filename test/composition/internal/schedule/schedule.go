@@ -63,7 +63,7 @@ const (
 	Restart    Action = "restart"     // kube-controller-manager ends, and another begins
 )
 
-// troubles are those of which Later changes the time.
+// troubles are those of which Later and Longer change the time.
 var troubles = []Action{Refuse, Ending, Webhook, FailWrites, Flaky, Down, TimeOut, PutOff, Broken, Throttle, SlowWrites, SlowReads, LostAnswer, Hold, Lag, Late, Expire, LoseEvent, Unprovable, Clock, Restart}
 
 // Work on the Nth object of the resource Target, whose objects keep a finalizer while something uses them.
@@ -178,6 +178,17 @@ func (s Schedule) Later(by time.Duration) Schedule {
 		}
 	}
 	slices.SortStableFunc(s.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
+	return s
+}
+
+// Longer is the history with its troubles so many times as long, but for no longer than most.
+func (s Schedule) Longer(times int, most time.Duration) Schedule {
+	s.Steps = slices.Clone(s.Steps)
+	for i := range s.Steps {
+		if slices.Contains(troubles, s.Steps[i].Action) {
+			s.Steps[i].For = min(time.Duration(times)*s.Steps[i].For, most)
+		}
+	}
 	return s
 }
 
