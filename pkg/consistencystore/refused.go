@@ -63,6 +63,7 @@ type refusal struct {
 	waited int             // reconciles in a row that had such a write, before the last one
 	waits  time.Time       // when the first of these had
 	goesOn bool            // the rest of the reconcile has its turn after such a write
+	status span            // from when to when its status has failed beside such a write; zero if it has not
 	asked  bool            // it has put an action off
 	mended bool            // a write as that which failed has succeeded after it, perhaps in the reconcile before
 	looked time.Time       // the first reconcile since a write failed, zero if there was none
@@ -70,6 +71,9 @@ type refusal struct {
 	woken  int             // how many reconciles to come its action has caused: one, and another one if a queue, which has a key twice at most, was told of it twice
 	caused bool            // its action has caused the last reconcile
 }
+
+// span is a time from its first moment to its last.
+type span struct{ first, last time.Time }
 
 // note notes that a write for the owner has failed.
 func (r *refusals) note(owner types.NamespacedName, what transport.Write) {
@@ -84,10 +88,17 @@ func (r *refusals) note(owner types.NamespacedName, what transport.Write) {
 		r.of[owner] = of
 		r.owners.Add(1)
 	}
+	now := time.Now()
+	if what.Subresource == "status" && of.putOff > 0 { // The write that was put off before it is what decides when the owner comes back.
+		if of.status.last = now; of.status.first.IsZero() {
+			of.status.first = now
+		}
+		of.fails++
+		return
+	}
 	if !of.failed || isAction(what) || !isAction(of.what) {
 		of.what = what
 	}
-	now := time.Now()
 	if of.mended || of.from.IsZero() {
 		of.from = now
 	}
@@ -104,6 +115,7 @@ type putOffs struct {
 	since   time.Duration // the first of them
 	tries   int           // so many before have failed otherwise
 	another bool          // it is not the first such write of the reconcile
+	paused  bool          // its status is not to be tried yet
 }
 
 // putsOff notes that the write of the owner that has failed last is decided again when the server asks for it.
@@ -113,7 +125,7 @@ func (r *refusals) putsOff(owner types.NamespacedName) (is putOffs) {
 			of.waits = time.Now()
 		}
 		of.putOff, of.again = of.putOff+1, max(of.again-1, 0)
-		is = putOffs{before: of.waited, since: time.Since(of.waits), tries: of.tries, another: of.putOff > 1}
+		is = putOffs{before: of.waited, since: time.Since(of.waits), tries: of.tries, another: of.putOff > 1, paused: of.pausesStatus()}
 	})
 	return is
 }
@@ -127,6 +139,20 @@ func (r *refusals) goesOn(owner types.NamespacedName) {
 func (r *refusals) putOffWrite(owner types.NamespacedName) (what transport.Write, ok bool) {
 	r.with(owner, func(of *refusal) { what, ok = of.what, of.putOff > 0 && !of.goesOn })
 	return what, ok
+}
+
+// statusBesides reports whether another write of the owner's reconcile is put off, and then whether its status is not to be tried before the rest of the reconcile has its turn: it has failed so before.
+func (r *refusals) statusBesides(owner types.NamespacedName) (paused, is bool) {
+	r.with(owner, func(of *refusal) {
+		is = of.putOff > 0
+		paused = is && !of.goesOn && !of.status.first.IsZero()
+	})
+	return paused, is
+}
+
+// pausesStatus reports whether the owner's status has failed beside a write that was put off, and not yet been as long without a try as it has failed.
+func (of *refusal) pausesStatus() bool {
+	return !of.status.first.IsZero() && time.Since(of.status.last) < of.status.last.Sub(of.status.first)+comebackAfter
 }
 
 // leftToQueue reports whether a write of the owner has failed in its last reconcile that is not decided again, so that the queue's backoff applies, and in how many before that one did. The

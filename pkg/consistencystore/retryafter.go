@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
-	"github.com/fresh-kcm/fresh-kcm/pkg/rvtracker"
 	"github.com/fresh-kcm/fresh-kcm/pkg/stalenessz"
 	"github.com/fresh-kcm/fresh-kcm/pkg/transport"
 )
@@ -22,8 +21,8 @@ const (
 	longestOfJobs = time.Minute
 )
 
-// Redecides implements transport.Store, for deletions and a Deployment's changes of its ReplicaSets. A pod of a Job loses its finalizer before it is deleted, and is not counted any more from
-// then on: the patch that takes it off is decided again, and the deletion is not. Nor is that of a DaemonSet's pod that has ended: nothing can make it outdated, and each time that the
+// Redecides implements transport.Store, for deletions, a Deployment's changes of its ReplicaSets, and its status where another write is put off: the client would keep it from those by sending the
+// status again. A pod of a Job loses its finalizer before it is deleted, and is not counted any more from then on: the patch that takes it off is decided again, and the deletion is not. Nor is that of a DaemonSet's pod that has ended: nothing can make it outdated, and each time that the
 // controller decides it, it waits twice as long before the next, up to 15 min. A CronJob, whose controller waits only briefly, and an autoscaler, which reads from the server what it changes,
 // are left to client-go.
 func (s *Store) Redecides(what transport.Write, object types.NamespacedName) bool {
@@ -31,25 +30,24 @@ func (s *Store) Redecides(what transport.Write, object types.NamespacedName) boo
 	parks := s.add != nil
 	s.mu.Unlock()
 	switch {
-	case s.prover == nil || !parks || s.brief || s.name == autoscaler || what.Subresource != "":
+	case s.prover == nil || !parks || s.brief || s.name == autoscaler:
+		return false
+	case s.name == deploymentStore && what.Subresource == "status":
+		_, besides := s.refusals.statusBesides(object)
+		return besides
+	case what.Subresource != "":
 		return false
 	case s.name == jobStore:
 		return what.Method == http.MethodPatch
 	case s.name == deploymentStore && what.Method == http.MethodPut:
 		return what.Resource.Resource == "replicasets"
+	case s.name == daemonSetStore && what.Resource == podResource:
+		cached, _ := s.object(podResource, object)
+		if pod, ok := cached.(*corev1.Pod); ok && podutil.IsPodTerminal(pod) {
+			return false
+		}
 	}
-	return what.Method == http.MethodDelete && !(s.name == daemonSetStore && what.Resource == podResource && s.hasEnded(object))
-}
-
-// hasEnded reports whether the cache has such a pod, and it has failed or succeeded.
-func (s *Store) hasEnded(pod types.NamespacedName) bool {
-	store, ok := s.caches[podResource].(rvtracker.Store)
-	if !ok {
-		return false
-	}
-	item, _, _ := store.GetByKey(key(pod))
-	has, ok := item.(*corev1.Pod)
-	return ok && podutil.IsPodTerminal(has)
+	return what.Method == http.MethodDelete
 }
 
 // resends is how often client-go sends a request in all before it returns the error.
@@ -134,7 +132,7 @@ func (s *Store) putsOff(owner types.NamespacedName, after time.Duration) turn {
 	if rounds := is.before / resends; rounds > 0 {
 		delay = min(s.retryDelay(is.tries+rounds-1), is.since/8)
 	}
-	goesOn := is.before%resends == resends-1 || delay >= resends*after
+	goesOn := is.before%resends == resends-1 || delay >= resends*after && !is.paused
 	if goesOn {
 		s.refusals.goesOn(owner)
 	}
@@ -250,10 +248,16 @@ func (s *Store) checkRetryAfter(owner types.NamespacedName) error {
 }
 
 // checkPutOff refuses a write that comes in a reconcile after one of another kind which the server has put off, as on stock: there the client sends the first one again before the controller gets to
-// the second. A status is sent all the same: it costs one request, if it has changed.
+// the second. A status is sent all the same: it costs one request, if it has changed. Once it has failed, too, it has
+// its turn with the rest of the reconcile.
 func (s *Store) checkPutOff(owner types.NamespacedName, what transport.Write) error {
 	putOff, ok := s.refusals.putOffWrite(owner)
-	if !ok || putOff == what || what.Subresource == "status" {
+	switch {
+	case what.Subresource == "status":
+		if paused, _ := s.refusals.statusBesides(owner); !paused {
+			return nil
+		}
+	case !ok || putOff == what:
 		return nil
 	}
 	return &heldError{owner: owner, hold: hold{reason: stalenessz.ForAction, resource: putOff.Resource, since: time.Now(), failed: true}}

@@ -133,9 +133,10 @@ func TestWhatIsDecidedAgain(t *testing.T) {
 	}{
 		{"replicaset", http.MethodDelete, "pods", "", true},
 		{"replicaset", http.MethodPost, "pods", "", false},
-		{"replicaset", http.MethodPut, "replicasets", "status", false},
+		{"replicaset", http.MethodPut, "replicasets", "status", false}, // Nothing else is put off.
 		{deploymentStore, http.MethodPut, "replicasets", "", true},
 		{deploymentStore, http.MethodPut, "deployments", "", false},
+		{deploymentStore, http.MethodPut, "deployments", "status", false},
 		{deploymentStore, http.MethodDelete, "replicasets", "", true},
 		{jobStore, http.MethodPatch, "pods", "", true},
 		{jobStore, http.MethodDelete, "pods", "", false}, // It has no finalizer any more.

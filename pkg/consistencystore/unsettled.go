@@ -105,11 +105,16 @@ func (s *Store) cached(owner types.NamespacedName) (cached metav1.Object, ok boo
 	if !known {
 		return nil, false
 	}
-	store, ok := s.caches[own].(rvtracker.Store)
+	return s.object(own, owner)
+}
+
+// object is one as the cache of its resource has it, nil if it has none. ok is false if that is unknown.
+func (s *Store) object(resource schema.GroupResource, name types.NamespacedName) (cached metav1.Object, ok bool) {
+	store, ok := s.caches[resource].(rvtracker.Store)
 	if !ok {
 		return nil, false
 	}
-	item, exists, err := store.GetByKey(key(owner))
+	item, exists, err := store.GetByKey(key(name))
 	if err != nil || !exists {
 		return nil, err == nil
 	}
@@ -175,13 +180,20 @@ func (s *Store) settled(owner types.NamespacedName) {
 // Unsettled notes that a write was sent for the owner and its outcome is unknown: EnsureReady refuses the
 // owner until the cache of the resource is proven as new as now. No proof is asked for before EnsureReady is called. Resources
 // of which the controller has no cache are not tracked. Nor is the status of an autoscaler: its replicas are read from the server, and to raise them must
-// not wait. Nor are those of Deployments and ReplicationControllers to themselves, for which upstream does not wait either: the server refuses an outdated one.
+// not wait. Nor are those of Deployments and ReplicationControllers to themselves, for which upstream does not wait either: the server refuses an outdated one. Where retry says so, the owner comes
+// back as after RetryAfter all the same.
 //
 // If the client would have sent the write again after retry, the owner has to be reconciled again instead: EnsureReady
 // refuses it for at least that time, and then it comes back to the queue, as after RetryAfter.
 func (s *Store) Unsettled(owner types.NamespacedName, ownerUID types.UID, resource schema.GroupResource, retry time.Duration) (again transport.PutOff, tracked bool) {
-	if _, ok := s.caches[resource]; !ok || s.prover == nil || s.name == autoscaler || s.goesOnAfter(resource) && resource != revisionResource {
+	if _, ok := s.caches[resource]; !ok || s.prover == nil || s.name == autoscaler {
 		return again, false
+	}
+	if s.goesOnAfter(resource) && resource != revisionResource {
+		if retry == transport.NeverRetried {
+			return again, false
+		}
+		return s.RetryAfter(owner, transport.Write{Resource: resource}, retry), true
 	}
 	metrics.Unsettled(s.name, resource)
 	var t turn

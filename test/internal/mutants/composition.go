@@ -99,10 +99,35 @@ func composition() []Tested {
 			Old: "return err == nil && fails && s.held.actionOf(owner) != nil",
 			New: "return err == nil && fails && false",
 		}},
+		{Package: compositionTests, Test: "TestADependentThatRefersToItsWaitingOwnerAgain", Mutant: Mutant{
+			Name: "orphans-again", Protection: "a dependent that refers to its owner again while that waits is orphaned again", File: controllers + "garbagecollector/garbagecollector.go",
+			Old: "	err := gc.orphanDependents(logger, owner.identity, dependents)",
+			New: "	if owner.held.Load() {\n		dependents = nil\n	}\n	err := gc.orphanDependents(logger, owner.identity, dependents)",
+		}},
 		{Package: compositionTests, Test: "TestRegressions/orphans-of-a-stale-cache.json", Mutant: Mutant{
-			Name: "orphans-once", Protection: "what was orphaned while its owner waits is not orphaned again", File: controllers + "garbagecollector/garbagecollector.go",
-			Old: ".Difference(owner.orphaned)",
+			Name: "orphans-live", Protection: "a custom resource that was orphaned while its owner waits is read from the server when it is orphaned again", File: controllers + "garbagecollector/patch.go",
+			Old: "return found && owner.held.Load()",
+			New: "return found && owner.held.Load() && false",
+		}},
+		{Package: compositionTests, Test: "TestTheServerPutsOffAllWrites", Mutant: Mutant{
+			Name: "put-off-status", Protection: "a status that fails beside a write which the server puts off has its turn with the rest of the reconcile", File: "pkg/consistencystore/refused.go",
+			Old: "paused = is && !of.goesOn && ",
+			New: "paused = false && is && !of.goesOn && ",
+		}},
+		{Package: compositionTests, Test: "TestTheServerPutsOffAllWrites", Mutant: Mutant{
+			Name: "put-off-status-seldom", Protection: "where the server puts all off for long, a status is tried no more often than on stock", File: "pkg/consistencystore/retryafter.go",
+			Old: " && !is.paused",
 			New: "",
+		}},
+		{Package: compositionTests, Test: "TestTheServerPutsOffAllWrites", Mutant: Mutant{
+			Name: "put-off-status-again", Protection: "the client does not send a Deployment's status again while another write of it is put off", File: "pkg/consistencystore/retryafter.go",
+			Old: "		return besides\n",
+			New: "		return false && besides\n",
+		}},
+		{Package: compositionTests, Test: "TestTheServerPutsOffAllWrites", Mutant: Mutant{
+			Name: "put-off-status-lost", Protection: "nor one of which the answer is lost", File: "pkg/consistencystore/unsettled.go",
+			Old: "		if retry == transport.NeverRetried {\n			return again, false",
+			New: "		if retry == transport.NeverRetried || true {\n			return again, false",
 		}},
 		{Package: compositionTests, Test: "TestADeploymentThatIsPutOffAsksForOneReplicaSet", Mutant: Mutant{
 			Name: "put-off-goes-on", Protection: "a Deployment's reconcile ends with a write that the server puts off", File: "pkg/transport/record.go",
