@@ -102,7 +102,7 @@ func composition() []Tested {
 		{Package: compositionTests, Test: "TestADependentThatRefersToItsWaitingOwnerAgain", Mutant: Mutant{
 			Name: "orphans-again", Protection: "a dependent that refers to its owner again while that waits is orphaned again", File: controllers + "garbagecollector/garbagecollector.go",
 			Old: "	err := gc.orphanDependents(logger, owner.identity, dependents)",
-			New: "	if owner.held.Load() {\n		dependents = nil\n	}\n	err := gc.orphanDependents(logger, owner.identity, dependents)",
+			New: "	err := gc.orphanDependents(logger, owner.identity, map[bool][]*node{false: dependents}[owner.held.Load()])",
 		}},
 		{Package: compositionTests, Test: "TestRegressions/orphans-of-a-stale-cache.json", Mutant: Mutant{
 			Name: "orphans-live", Protection: "a custom resource that was orphaned while its owner waits is read from the server when it is orphaned again", File: controllers + "garbagecollector/patch.go",
@@ -151,8 +151,8 @@ func composition() []Tested {
 		}},
 		{Package: compositionTests, Test: "TestADeletionOfAFailedPodThatTheServerPutsOff", Mutant: Mutant{
 			Name: "ended-redecided", Protection: "a DaemonSet's deletion of a pod that has ended is not decided again", File: "pkg/consistencystore/retryafter.go",
-			Old: "&& s.hasEnded(object))",
-			New: "&& false && s.hasEnded(object))",
+			Old: "ok && podutil.IsPodTerminal(pod)",
+			New: "ok && false && podutil.IsPodTerminal(pod)",
 		}},
 		{Package: compositionTests, Test: "TestACreationThatFailedIsPutOff", Mutant: Mutant{
 			Name: "failed-creation", Protection: "a ReplicaSet says that a creation has failed while the server puts the next one off", File: controllers + "replicaset/replica_set.go",
