@@ -47,10 +47,13 @@ func notShown(resources []schema.GroupResource, replies map[schema.GroupResource
 
 func byName(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) }
 
-// proveAhead proves, once and before the view, what the owner's last reconcile asked for. The reconcile asks again for what could not
+// proveAhead begins the owner's turn. It proves, once and before the view, what the owner's last reconcile asked for. The reconcile asks again for what could not
 // be proven within aheadLimit.
 func (s *Store) proveAhead(owner types.NamespacedName) {
 	s.mu.Lock()
+	if r := s.putOffs[owner]; r != nil {
+		r.hasTurn()
+	}
 	a := s.ahead[owner]
 	if a != nil && a.proofs != nil {
 		delete(s.ahead, owner) // That was for the reconcile before this one.

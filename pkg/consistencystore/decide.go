@@ -52,11 +52,14 @@ func (r *reading) Decide(ctx context.Context, d consistency.Decision) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if right {
+	switch {
+	case !right:
+		wait.refuted = version
+	case wait.ended.IsZero():
 		wait.over = true
 		s.decided(r.key, owner)
-	} else {
-		wait.refuted = version
+	default: // It ended while the server was asked.
+		s.forget(owner)
 	}
 	return right
 }
@@ -69,7 +72,7 @@ func (r *reading) viewFor(action string, exact bool) *view {
 		return v
 	}
 	v := r.viewOf().(*view)
-	v.exact = exact
+	v.exact, v.patience = exact, r.store.patience() // A proof of another value of the object may have been slow.
 	r.views[action] = v
 	return v
 }

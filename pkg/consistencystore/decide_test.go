@@ -71,6 +71,21 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// Nothing is kept of what a live read has decided that took longer than the wait.
+func TestADecisionByASlowReadLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, queue := readingStore(t.Context(), &verdicts{of: map[schema.GroupResource]freshness.Proof{pods: stale}})
+		store.budget = livereads.NewBudget(livereads.DefaultRate, livereads.DefaultBurst)
+		require.True(t, consistency.Decide(consistency.WithReading(t.Context(), store, "claim:ns/c"), consistency.Decision{
+			Action: "pods/a/uid", Resource: pods, Cached: func() bool { return true },
+			Read: func(context.Context) (bool, error) { time.Sleep(2 * time.Second); return true, nil },
+		}))
+		require.Equal(t, "claim:ns/c", <-queue)
+		require.Empty(t, store.putOffs)
+		require.Empty(t, store.waiting)
+	})
+}
+
 // What a live read has decided comes back once more if it has to be decided again while the first wait lasts, and cannot be then.
 func TestWhatIsDecidedAgainWhileItWaitsComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -168,7 +168,10 @@ func TestTheLogTellsOfAWaitOnce(t *testing.T) {
 		putOff("f", nodes)
 		require.Len(t, lines, 4)
 		require.Contains(t, lines[3], `"more"=2`, "c and d")
+		a := types.NamespacedName{Namespace: "ns", Name: "a"}
+		require.NoError(t, store.EnsureReady(a), "it does not ask")
 		time.Sleep(sameWait + time.Second)
+		require.NoError(t, store.EnsureReady(a))
 		putOff("a", nodes)
 		require.Len(t, lines, 5, "a new wait")
 	})

@@ -199,7 +199,7 @@ func (s *Store) goOn(ctx context.Context, resource schema.GroupResource, proof f
 func (s *Store) caughtUp(owner consistency.Owner, began *view, wants want) bool {
 	s.mu.Lock()
 	r := s.waitOf(owner.Name)
-	if r == nil || r.uid != owner.UID || !r.ended.IsZero() && began.at.Sub(r.ended) > sameWait {
+	if r == nil || r.uid != owner.UID || !r.goesOn(began.at) {
 		s.mu.Unlock()
 		return false
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// sameWait is how soon after a wait an owner must ask for a proof again for the wait to continue.
+	// sameWait is how soon after its first turn that followed a wait an owner must ask for a proof again, unless it does in that, for the wait to continue.
 	sameWait = 30 * time.Second
 	// handlersAfter is after how long it is looked again whether event handlers that are behind a proven cache have caught up.
 	handlersAfter = 100 * time.Millisecond
@@ -30,6 +30,9 @@ type putOff struct {
 	hold
 	uid   types.UID // of the owner, if it has one
 	ended time.Time
+	// next is when the owner first had its turn after the wait ended, for which it may have queued long, and another says that it has had one more since.
+	next    time.Time
+	another bool
 	// counted are the objects from which the value was computed, if they are to be proven as of that moment.
 	counted *tally
 	// began is when the owner last began to wait, also if the wait goes on since before.
@@ -141,7 +144,7 @@ func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again boo
 	r.reason, r.action = stalenessz.ForAction, r
 	r.begin(r)
 	r.began = time.Now()
-	if earlier, ok := s.putOffs[owner]; ok && earlier.uid == r.uid && time.Since(earlier.ended) < sameWait {
+	if earlier, ok := s.putOffs[owner]; ok && earlier.uid == r.uid && earlier.goesOn(r.began) {
 		again = true
 		r.since, r.refuted, r.reported = earlier.since, earlier.refuted, earlier.reported
 		for wants, w := range earlier.wanted {
@@ -157,6 +160,16 @@ func (s *Store) putOff(owner types.NamespacedName, r *putOff) (parked, again boo
 	s.held.change(func() { s.held.park(owner, &r.hold) })
 	return true, again
 }
+
+// hasTurn notes that the owner has its turn after the wait ended.
+func (r *putOff) hasTurn() {
+	if r.another = !r.next.IsZero(); !r.another {
+		r.next = time.Now()
+	}
+}
+
+// goesOn reports whether the wait, which has ended, goes on if its action is put off again at that time.
+func (r *putOff) goesOn(at time.Time) bool { return !r.another || at.Sub(r.next) <= sameWait }
 
 // begin has the wait begin now, for what of wants.
 func (r *putOff) begin(of *putOff) {

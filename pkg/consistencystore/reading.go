@@ -428,9 +428,7 @@ func (r *reading) prove(ctx context.Context, action string, limits rvtracker.Lim
 	}
 	name := ownerOf(r.key, action)
 	owner := types.NamespacedName{Name: name}
-	if v, ok := r.view.(*view); ok {
-		v.patience = s.patience() // A proof of another value of the object may have been slow.
-	}
+	r.viewFor(name, false)
 	err := r.pass.Prove(ctx, name, known...)
 	r.waits(owner, err != nil)
 	var unproven *UnprovenError

@@ -111,6 +111,8 @@ func (r *refusals) note(owner types.NamespacedName, what transport.Write) {
 
 // putOffs is what is known of an owner of which the server puts a write off.
 type putOffs struct {
+	uid     types.UID
+	what    transport.Write
 	before  int           // so many reconciles in a row have had such a write before
 	since   time.Duration // the first of them
 	tries   int           // so many before have failed otherwise
@@ -125,7 +127,7 @@ func (r *refusals) putsOff(owner types.NamespacedName) (is putOffs) {
 			of.waits = time.Now()
 		}
 		of.putOff, of.again = of.putOff+1, max(of.again-1, 0)
-		is = putOffs{before: of.waited, since: time.Since(of.waits), tries: of.tries, another: of.putOff > 1, paused: of.pausesStatus()}
+		is = putOffs{uid: of.uid, what: of.what, before: of.waited, since: time.Since(of.waits), tries: of.tries, another: of.putOff > 1, paused: of.pausesStatus()}
 	})
 	return is
 }

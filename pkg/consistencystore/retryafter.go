@@ -124,7 +124,7 @@ func (s *Store) RetryAfter(owner types.NamespacedName, what transport.Write, aft
 // putsOff notes that a write of the owner is decided again, for which the server asks to wait so long.
 //
 // On stock, after ten times, the delay of the queue comes in between; each time that is twice as long. So that the write is tried no more often than there, the owner is due no sooner than
-// after the last of these delays, but soon enough if the server recovers: after an eighth of the time for which it has waited. The rest of the reconcile has its turn as often as the client would
+// after the last of these delays, but soon enough if the server recovers: after an eighth of the time for which it has waited. The rest of the reconcile has its turn, and an event tells of the write, as often as the client would
 // have given up. A Deployment's asks for one write after the other, so it ends otherwise.
 func (s *Store) putsOff(owner types.NamespacedName, after time.Duration) turn {
 	is, now := s.refusals.putsOff(owner), time.Now()
@@ -132,7 +132,11 @@ func (s *Store) putsOff(owner types.NamespacedName, after time.Duration) turn {
 	if rounds := is.before / resends; rounds > 0 {
 		delay = min(s.retryDelay(is.tries+rounds-1), is.since/8)
 	}
-	goesOn := is.before%resends == resends-1 || delay >= resends*after && !is.paused
+	givesUp := is.before%resends == resends-1
+	if givesUp && !is.another {
+		s.reports.putOffByServer(s.name, owner, is.uid, is.what, resends)
+	}
+	goesOn := givesUp || delay >= resends*after && !is.paused
 	if goesOn {
 		s.refusals.goesOn(owner)
 	}

@@ -129,6 +129,21 @@ func composition() []Tested {
 			Old: "		if retry == transport.NeverRetried {\n			return again, false",
 			New: "		if retry == transport.NeverRetried || true {\n			return again, false",
 		}},
+		{Package: compositionTests, Test: "TestEventsTellOfWritesThatAreAllPutOff", Mutant: Mutant{
+			Name: "put-off-creation-told", Protection: "a creation of a pod that the server puts off is no event each time", File: controllers + "controller_utils.go",
+			Old: "v1.NamespaceTerminatingCause) && !consistencyutil.Parked(err) {",
+			New: "v1.NamespaceTerminatingCause) {",
+		}},
+		{Package: compositionTests, Test: "TestEventsTellOfWritesThatAreAllPutOff", Mutant: Mutant{
+			Name: "put-off-deletion-told", Protection: "nor is a deletion", File: controllers + "controller_utils.go",
+			Old: "if !consistencyutil.Parked(err) {\n			r.Recorder.Eventf(object, v1.EventTypeWarning, FailedDelete",
+			New: "if true {\n			r.Recorder.Eventf(object, v1.EventTypeWarning, FailedDelete",
+		}},
+		{Package: compositionTests, Test: "TestEventsTellOfWritesThatAreAllPutOff", Mutant: Mutant{
+			Name: "put-off-untold", Protection: "an event tells of a write of pods that the server puts off as often as a client gives up", File: "pkg/consistencystore/retryafter.go",
+			Old: "if givesUp && !is.another {",
+			New: "if givesUp && !is.another && false {",
+		}},
 		{Package: compositionTests, Test: "TestADeploymentThatIsPutOffAsksForOneReplicaSet", Mutant: Mutant{
 			Name: "put-off-goes-on", Protection: "a Deployment's reconcile ends with a write that the server puts off", File: "pkg/transport/record.go",
 			Old: "func (e *retryError) Again() bool { return !e.GoesOn }",

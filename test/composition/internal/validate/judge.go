@@ -48,6 +48,8 @@ type Span struct {
 type Record struct {
 	// Requests of an owner, by verb, resource and subresource.
 	Requests map[model.Owner]map[string]int
+	// Events are the writes of events about an object, by reason.
+	Events map[model.Owner]map[string]int
 	// Probes are the requests of the prover, by resource.
 	Probes map[string]int
 	// Untold is when an owner's status was not that of its pods; Undone, when the pods were not those of its spec, or
@@ -167,7 +169,7 @@ func New(s schedule.Schedule) *Judge {
 	}
 	return &Judge{
 		began: time.Now(), owners: append(Owners(s), Targets(s)...), decided: decided, refusals: refusals, values: newValues(s),
-		record: Record{Requests: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{}, Excess: map[model.Owner][]Span{}, Backoff: map[model.Owner][]Span{}, Runs: map[model.Owner]map[time.Duration]time.Duration{},
+		record: Record{Requests: map[model.Owner]map[string]int{}, Events: map[model.Owner]map[string]int{}, Probes: map[string]int{}, Untold: map[model.Owner][]Span{}, Undone: map[model.Owner][]Span{}, Excess: map[model.Owner][]Span{}, Backoff: map[model.Owner][]Span{}, Runs: map[model.Owner]map[time.Duration]time.Duration{},
 			Ages: map[string]time.Duration{}, Unknown: map[string]int{}, Withheld: map[schedule.Value][]Span{}, Overdone: map[schedule.Value][]Span{},
 			Missing: map[model.Owner][]Span{}, Stray: map[model.Owner][]Span{}, Garbage: map[string][]Span{}, Lingering: map[string][]Span{}, Collecting: map[string]int{}, Orphaned: map[string]bool{},
 			Lacking: map[string][]Span{}, Kept: map[string][]Span{}, Claiming: map[string]int{},
@@ -211,15 +213,16 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 		j.record.Probes[r.GroupVersionResource.Resource]++
 		return
 	}
+	if r.Resource == model.Events {
+		return // Changed counts them.
+	}
 	if byCollector(r) {
 		j.record.Collecting[r.Verb]++
 		j.observePoll(truth, r)
 		return
 	}
 	if byClaims(r) {
-		if r.Resource != model.Events {
-			j.record.Claiming[what(r)]++
-		}
+		j.record.Claiming[what(r)]++
 		return
 	}
 	if byAttacher(r) {
@@ -228,9 +231,7 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 	}
 	if byScaler(r) {
 		j.observeScaler(r)
-		if r.Resource != model.Events {
-			j.record.Scaling[what(r)]++
-		}
+		j.record.Scaling[what(r)]++
 		return
 	}
 	j.looksUp(r)
@@ -238,7 +239,7 @@ func (j *Judge) Observe(truth model.Truth, r *model.Request, done bool) {
 	owner := judgedOwner(r)
 	j.slow[owner] = j.slow[owner].with(r)
 	j.backoff(r)
-	if clearsEviction(r) || !r.Write() || r.Resource == model.Events || owner.Name == "" && owner != podGCOwner {
+	if clearsEviction(r) || !r.Write() || owner.Name == "" && owner != podGCOwner {
 		return
 	}
 	of := j.record.Requests[owner]
@@ -264,6 +265,8 @@ func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Obj
 		j.beats[now.GetName()] = append(j.beats[now.GetName()], at)
 	case r == model.Nodes && now != nil:
 		j.node(old, now.(*corev1.Node), at)
+	case r == model.Events && now != nil:
+		j.event(now.(*corev1.Event))
 	case r == model.Pods:
 		j.pod(old, now, at)
 	case r == model.ReplicaSets && now != nil && wants(now) > 0 && wants(old) == 0:
@@ -287,6 +290,16 @@ func (j *Judge) Changed(truth model.Truth, r *model.Resource, old, now model.Obj
 			j.judgeRevisions(truth, o, now, at)
 		}
 	}
+}
+
+func (j *Judge) event(e *corev1.Event) {
+	about := model.Owner{Kind: e.InvolvedObject.Kind, NamespacedName: types.NamespacedName{Namespace: e.InvolvedObject.Namespace, Name: e.InvolvedObject.Name}}
+	of := j.record.Events[about]
+	if of == nil {
+		of = map[string]int{}
+		j.record.Events[about] = of
+	}
+	of[e.Reason]++
 }
 
 // wants is how many pods a ReplicaSet is to have; none if there is no such set.

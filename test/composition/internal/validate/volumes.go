@@ -77,9 +77,7 @@ func (j *Judge) observeAttacher(r *model.Request) {
 	if r.Resource == model.Nodes {
 		j.volumes.slow[r.Name] = j.volumes.slow[r.Name].with(r)
 	}
-	if r.Resource != model.Events {
-		j.record.Attaching[what(r)]++
-	}
+	j.record.Attaching[what(r)]++
 }
 
 // judgeVolumes notes how the volumes stand after a change.
