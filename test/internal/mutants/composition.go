@@ -129,6 +129,16 @@ func composition() []Tested {
 			Old: "		if retry == transport.NeverRetried {\n			return again, false",
 			New: "		if retry == transport.NeverRetried || true {\n			return again, false",
 		}},
+		{Package: compositionTests, Test: "TestValuesThatQueueForLongerThanTheyWait", Mutant: Mutant{
+			Name: "long-queue", Protection: "a value is held for a limited time, however long its object queues", File: "pkg/consistencystore/putoff.go",
+			Old: "return !r.another || at.Sub(r.next) <= sameWait",
+			New: "return r.ended.IsZero() || at.Sub(r.ended) <= sameWait",
+		}},
+		{Package: compositionTests, Test: "TestEndpointsOfAServiceThatIsGone", Mutant: Mutant{
+			Name: "endpoints-gone", Protection: "Endpoints of a Service that is gone are read from the server if they are not as the cache has them", File: controllers + "endpoint/prove.go",
+			Old: "if errors.IsConflict(err) {",
+			New: "if errors.IsConflict(err) && false {",
+		}},
 		{Package: compositionTests, Test: "TestEventsTellOfWritesThatAreAllPutOff", Mutant: Mutant{
 			Name: "put-off-creation-told", Protection: "a creation of a pod that the server puts off is no event each time", File: controllers + "controller_utils.go",
 			Old: "v1.NamespaceTerminatingCause) && !consistencyutil.Parked(err) {",

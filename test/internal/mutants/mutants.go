@@ -269,8 +269,8 @@ var all = []Mutant{
 	},
 	{
 		Name: "service-endpoint", Protection: "a Service is gone by a proven cache, or by the server, before its Endpoints are deleted", File: controllers + "endpoint/prove.go",
-		Old: "		if !e.serviceGone(ctx, endpoints) {",
-		New: "		if !e.serviceGone(ctx, endpoints) && false {",
+		Old: "	if !e.serviceGone(ctx, endpoints) {",
+		New: "	if !e.serviceGone(ctx, endpoints) && false {",
 	},
 	{
 		Name: "version-endpointslicemirroring", Protection: "a mirrored EndpointSlice is deleted only as it was read", File: controllers + "endpointslicemirroring/reconciler.go",

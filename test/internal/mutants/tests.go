@@ -503,16 +503,16 @@ var tested = []Tested{
 	{
 		Mutant: Mutant{
 			Name: "remade-waited", Protection: "an owner that is made again soon after an action of the one before has waited has waited since it asked itself", File: "pkg/consistencystore/putoff.go",
-			Old: "ok && earlier.uid == r.uid && time",
-			New: "ok && time",
+			Old: "ok && earlier.uid == r.uid && earlier",
+			New: "ok && earlier",
 		},
 		Package: "pkg/consistencystore", Test: "TestAnOwnerThatIsGoneDoesNotWait/the_wait_has_ended_true,_made_again_true",
 	},
 	{
 		Mutant: Mutant{
 			Name: "remade-lags", Protection: "a cache that lags all the time does for an owner only by what it had when that owner's own action was put off", File: "pkg/consistencystore/prove.go",
-			Old: "if r == nil || r.uid != owner.UID || !r.ended",
-			New: "if r == nil || !r.ended",
+			Old: "if r == nil || r.uid != owner.UID || !r.goesOn",
+			New: "if r == nil || !r.goesOn",
 		},
 		Package: "pkg/consistencystore", Test: "TestAnOwnerMadeAgainWaitsForACacheThatLags/second",
 	},
