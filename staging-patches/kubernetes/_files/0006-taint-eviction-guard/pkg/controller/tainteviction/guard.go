@@ -32,7 +32,10 @@ func (tc *Controller) guardEvictions(ctx context.Context, store consistencyutil.
 	tc.guarded = true
 	tc.untaintedNodes = map[string]int{}
 	tc.taintEvictionQueue = CreateWorkerQueue(func(ctx context.Context, due time.Time, args *WorkArgs) error {
-		wanted := func() bool { return tc.taintEvictionQueue.has(args) && tc.untainted(args.Eviction.Node) == 0 }
+		wanted := func() bool {
+			_, gone := tc.nodeLister.Get(args.Eviction.Node) // Then the eviction goes on.
+			return tc.taintEvictionQueue.has(args) && (gone != nil || tc.untainted(args.Eviction.Node) == 0)
+		}
 		if retry := guard.Evict(ctx, *args.Eviction, due, wanted); retry != nil {
 			return retry
 		}
@@ -63,8 +66,7 @@ func (tc *Controller) replaced(old, new metav1.Object) bool {
 	return tc.guarded && old.GetUID() != new.GetUID()
 }
 
-// noteUntainted keeps in mind that the node was without taints, or another, for the worker: in the queue
-// the removal of a taint and its return become one.
+// noteUntainted keeps in mind that the node was without taints, or another, for the worker: in the queue the removal of a taint and its return become one.
 func (tc *Controller) noteUntainted(node string, untainted bool) {
 	if !tc.guarded || !untainted {
 		return
@@ -130,8 +132,7 @@ func (q *TimedWorkerQueue) settle(ctx context.Context, args *WorkArgs, err error
 			at = retry.At
 		}
 	case args.again.Load():
-		// What was decided is older than what the controller saw meanwhile.
-		next.guard(*args.Eviction)
+		next.guard(*args.Eviction) // What was decided is older than what the controller saw meanwhile.
 	default:
 		return err
 	}

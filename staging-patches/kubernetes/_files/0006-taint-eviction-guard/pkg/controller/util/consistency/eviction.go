@@ -41,8 +41,7 @@ func (r *RetryEviction) Error() string {
 
 // EvictionGuard decides on evictions when they are due.
 type EvictionGuard interface {
-	// Evict carries the eviction out, cancels it, or returns when to try again. wanted reports whether
-	// the controller has neither called it off nor replaced it since.
+	// Evict carries the eviction out, cancels it, or returns when to try again. wanted reports whether the controller has neither called it off nor replaced it since.
 	Evict(ctx context.Context, eviction Eviction, due time.Time, wanted func() bool) *RetryEviction
 }
 
