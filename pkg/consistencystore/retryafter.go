@@ -75,6 +75,9 @@ func (t *turn) wanted() (sooner bool) {
 	return sooner
 }
 
+// longer reports whether its owner waits for longer than the server asks.
+func (t *turn) longer() bool { return t.due.After(t.asked) }
+
 // ends has the owner come back as soon as the server does not ask to wait.
 func (t *turn) ends() { t.notBefore, t.due = t.asked, t.asked }
 
@@ -87,7 +90,7 @@ func (t *turn) putOff() transport.PutOff {
 // workers. As none does here, they would come back all at once, as often as the server allows each. The store's mu guards it.
 type turns struct {
 	last time.Time     // the latest that was given
-	ends chan struct{} // closed when the server has accepted such a write again; nil: nobody waits for that
+	ends chan struct{} // closed when one of them has ended early; nil: nobody waits for that
 }
 
 // next is a turn not before that time, so that there are no more turns than that many workers would have, each of which waits that long.
@@ -164,19 +167,29 @@ func (s *Store) retryDelay(failures int) time.Duration {
 	return queueDelay(failures)
 }
 
-// endTurns has all owners come back as soon as the server does not ask them to wait any more: it accepts again what it has put off.
-func (s *Store) endTurns() {
-	s.mu.Lock()
-	s.turns.last = time.Time{}
-	for _, h := range s.retrying {
-		h.ends()
+// endTurn has one more owner come back as soon as the server does not ask it to wait any more: the server has accepted what it has put off, and on stock a worker goes on with the next owner then. If it
+// accepts what that one writes, too, another one follows. So all come back where the server has recovered, and no more than it accepts where it accepts some.
+func (s *Store) endTurn() {
+	if s.unsettled.endTurn(s.held) {
+		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var first *hold
+	for _, h := range s.retrying {
+		if h.longer() && (first == nil || h.notBefore.Before(first.notBefore)) {
+			first = h
+		}
+	}
+	if first == nil {
+		s.turns.last = time.Time{}
+		return
+	}
+	first.ends()
 	if s.turns.ends != nil {
 		close(s.turns.ends)
 		s.turns.ends = nil
 	}
-	s.mu.Unlock()
-	s.unsettled.endTurns(s.held)
 }
 
 // comeBackAsAsked has the owner come back when it is due. If another write has failed besides, it would be tried more often than on stock, so the owner is left to its queue, for as long as

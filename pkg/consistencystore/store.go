@@ -183,7 +183,7 @@ func (s *Store) Fenced(resource schema.GroupResource, rv string, sent rvtracker.
 func (s *Store) Recorded(owner types.NamespacedName, what transport.Write) {
 	metrics.Recorded(s.name)
 	if s.refusals.done(owner, what) {
-		s.endTurns()
+		s.endTurn()
 	}
 	if what.Subresource == "status" && s.statuses != nil {
 		s.forgetStatus(owner)

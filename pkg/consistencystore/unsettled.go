@@ -237,17 +237,25 @@ func (o *unsettledOwner) tell(held *holds) {
 	})
 }
 
-// endTurns has owners wait no longer than the server asks.
-func (u *unsettledWrites) endTurns(held *holds) {
+// endTurn ends the first turn of the owners, and reports whether there is one.
+func (u *unsettledWrites) endTurn(held *holds) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	var first *unsettledOwner
 	for _, o := range u.owners {
-		o.ends()
-		o.tell(held)
+		if o.longer() && (first == nil || o.notBefore.Before(first.notBefore)) {
+			first = o
+		}
 	}
+	if first == nil {
+		return false
+	}
+	first.ends()
+	first.tell(held)
 	for _, kick := range u.settling {
 		look(kick)
 	}
+	return true
 }
 
 // lose notes that an answer about the resource was lost now. The set's mu must be held.
