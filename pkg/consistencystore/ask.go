@@ -101,7 +101,7 @@ func (s *Store) slowProof(owner types.NamespacedName, began time.Time) *putOff {
 			return nil
 		}
 	}
-	if r.asOf.IsZero() {
+	if r.asOf.IsZero() || r.keeps && began.Sub(r.asOf) > lagLimit {
 		return nil
 	}
 	return r

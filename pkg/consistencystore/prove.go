@@ -148,7 +148,7 @@ func (s *Store) ProveFresh(ctx context.Context, resources ...schema.GroupResourc
 			s.proveNextAhead(owner.Name, notShown(resources, replies), asOf)
 			s.wakeAgain(owner.Name)
 		default:
-			s.retry(ctx, owner, want{action, resource}, proof)
+			s.retry(ctx, owner, want{action, resource}, proof, asOf[resource])
 		}
 		s.reportPutOff(owner)
 		began.unproven = &UnprovenError{Owner: owner.Name, Proof: proof, parked: true, again: proof.Fresh() && early == nil}

@@ -35,6 +35,8 @@ type putOff struct {
 	another bool
 	// counted are the objects from which the value was computed, if they are to be proven as of that moment.
 	counted *tally
+	// keeps says that asOf stays though nothing was proven.
+	keeps bool
 	// began is when the owner last began to wait, also if the wait goes on since before.
 	began time.Time
 	// wants is what its action wants proven, and wanted all that was wanted in this wait by any action of the owner that has not been proven since.
@@ -67,8 +69,12 @@ type wanted struct {
 
 // retry puts the owner back on the queue once the cache has what it lacked, or, if that is not known, when the server may
 // answer again.
-func (s *Store) retry(ctx context.Context, owner consistency.Owner, wants want, proof freshness.Proof) {
-	s.await(ctx, owner.Name, &putOff{uid: owner.UID, wants: wants, hold: hold{resource: wants.resource, proof: proof}}, func() bool {
+func (s *Store) retry(ctx context.Context, owner consistency.Owner, wants want, proof freshness.Proof, asOf time.Time) {
+	r := &putOff{uid: owner.UID, wants: wants, hold: hold{resource: wants.resource, proof: proof}}
+	if proof.Outcome == freshness.Unknown {
+		r.asOf, r.keeps = asOf, true
+	}
+	s.await(ctx, owner.Name, r, func() bool {
 		s.prover.Wait(s.ctx, wants.resource, proof)
 		return false
 	})
@@ -96,7 +102,7 @@ func (s *Store) await(ctx context.Context, owner types.NamespacedName, r *putOff
 		s.mu.Lock()
 		s.held.change(func() { s.held.release(stalenessz.ForAction, owner, r.resource) })
 		r.ended = time.Now()
-		if !proven || paused {
+		if !proven && !r.keeps || paused {
 			r.asOf = time.Time{}
 		}
 		if paused {

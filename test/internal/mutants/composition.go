@@ -134,6 +134,11 @@ func composition() []Tested {
 			Old: "	first.ends()\n	if s.turns.ends != nil {",
 			New: "	for _, h := range s.retrying { h.ends() }\n	if s.turns.ends != nil {",
 		}},
+		{Package: compositionTests, Test: "TestTheServerThrottlesNineOfTenRequests", Mutant: Mutant{
+			Name: "throttled-proofs", Protection: "proofs that a busy server answers one after the other add up", File: "pkg/consistencystore/putoff.go",
+			Old: "r.asOf, r.keeps = asOf, true",
+			New: "r.asOf, r.keeps = asOf, false",
+		}},
 		{Package: compositionTests, Test: "TestValuesThatQueueForLongerThanTheyWait", Mutant: Mutant{
 			Name: "long-queue", Protection: "a value is held for a limited time, however long its object queues", File: "pkg/consistencystore/putoff.go",
 			Old: "return !r.another || at.Sub(r.next) <= sameWait",
