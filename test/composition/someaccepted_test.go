@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,50 +57,67 @@ type someAccepted struct {
 // run returns how many such writes were sent, and after how long the last one was accepted.
 func (c someAccepted) run(t *testing.T, arm arms.Arm) (tries int, took time.Duration) {
 	t.Helper()
+	step := schedule.Step{Action: schedule.Scale, N: c.replicas}
+	if c.replicas == 0 {
+		step.Action = schedule.Roll
+	}
+	var accepted time.Time
+	crowd(t, arm, c.kind, c.owners, step, func(r *model.Request, since time.Duration) (fate model.Fate) {
+		switch {
+		case r.Resource != c.resource || r.Verb != c.verb || r.Subresource != "":
+			return fate
+		case time.Since(accepted) >= c.every:
+			accepted, took = time.Now(), since
+		case c.verb == "create":
+			fate.Refusal = model.Refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError, "etcd is busy", c.retryAfter)
+		default:
+			fate.Refusal = model.Refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "the server is busy", c.retryAfter)
+		}
+		tries++
+		return fate
+	}, func(truth model.Truth) {
+		if c.replicas > 0 {
+			require.Len(t, truth.List(model.Pods), c.replicas*c.owners)
+		}
+	})
+	return tries, took
+}
+
+// crowd has many owners of three pods each take a step at once, and looks at the server an hour later. From the step on fate decides on one request after the other.
+func crowd(t *testing.T, arm arms.Arm, kind string, owners int, step schedule.Step, fate func(r *model.Request, since time.Duration) model.Fate, look func(model.Truth)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		server := model.New()
-		var limits bool
-		var accepted time.Time
-		server.Fate = func(r *model.Request) (fate model.Fate) {
-			switch {
-			case !limits || r.Resource != c.resource || r.Verb != c.verb || r.Subresource != "":
-				return fate
-			case time.Since(accepted) >= c.every:
-				accepted = time.Now()
-			case c.verb == "create":
-				fate.Refusal = model.Refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError, "etcd is busy", c.retryAfter)
-			default:
-				fate.Refusal = model.Refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "the server is busy", c.retryAfter)
+		var mu sync.Mutex
+		var began time.Time
+		server.Fate = func(r *model.Request) model.Fate {
+			mu.Lock()
+			defer mu.Unlock()
+			if began.IsZero() {
+				return model.Fate{}
 			}
-			tries++
-			return fate
+			return fate(r, time.Since(began))
 		}
 		s := schedule.Schedule{Nodes: 3}
-		for i := range c.owners {
-			s.Owners = append(s.Owners, schedule.Owner{Kind: c.kind, Name: fmt.Sprint("owner-", i), Replicas: 3})
+		for i := range owners {
+			s.Owners = append(s.Owners, schedule.Owner{Kind: kind, Name: fmt.Sprint("owner-", i), Replicas: 3})
 		}
 		tr := traffic.Start(server, s)
-		manager, err := arms.Start(context.Background(), arm, server, arms.Flags{Deployments: c.kind == "Deployment"})
+		manager, err := arms.Start(context.Background(), arm, server, arms.Flags{Deployments: kind == "Deployment"})
 		require.NoError(t, err)
 		defer func() {
 			tr.End()
 			manager.End()
 		}()
 		time.Sleep(2 * time.Minute)
-		limits = true
-		began := time.Now()
+		mu.Lock()
+		began = time.Now()
+		mu.Unlock()
 		for _, o := range s.Owners {
-			step := schedule.Step{Action: schedule.Scale, Target: o.Name, N: c.replicas}
-			if c.replicas == 0 {
-				step.Action = schedule.Roll
-			}
+			step.Target = o.Name
 			tr.Do(step)
 		}
-		time.Sleep(40 * time.Minute)
-		if c.replicas > 0 {
-			server.Look(func(truth model.Truth) { require.Len(t, truth.List(model.Pods), c.replicas*c.owners) })
-		}
-		took = accepted.Sub(began)
+		time.Sleep(time.Hour)
+		server.Look(look)
 	})
-	return tries, took
 }
